@@ -1,0 +1,42 @@
+// A Backend runs ops: `ref` in plain scalar f32 (the specification), `cpu`, `cuda`. Ledger and the other observers are Backends around a Backend.
+//
+// Life of a step: begin(step), run(op)..., end(). Between begin and end nothing is allocated and nothing throws; run() may return before the op is done,
+// ops see each other's results in order, and after end() the host may read every tensor with download().
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "backend/op.h"
+#include "backend/step.h"
+
+namespace ridge {
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string name() const = 0;                       // "ref", "cpu avx512, 2 threads"
+
+  // Memory of the device for as long as the backend lives: 64-byte aligned, zeroed. Throws Error when there is none left.
+  virtual std::byte* allocate(int64_t n_bytes) = 0;
+
+  // Bring a weight to the device in the layout its kernels want (may alias the mapping: the file stays open as long as the model).
+  // Throws Error naming the format and what would work when the backend has no kernel for it.
+  virtual Weight prepare(const StoredWeight& stored, Arithmetic arithmetic) = 0;       // for Matmul
+  virtual Weight prepare_table(const StoredWeight& stored) = 0;                        // for Embed
+  virtual Tensor upload(const float* values, int64_t n) = 0;                           // a small f32 vector [1, n]: norms, biases, sinks
+
+  virtual void begin(const Step& step) = 0;
+  virtual void run(const Op& op) = 0;
+  virtual void end() = 0;
+  virtual void download(void* host, const Tensor& tensor) = 0;                         // rows packed without stride
+
+  // Workspace and output tensors: f32 [rows, cols], rows 64-byte aligned.
+  Tensor allocate_f32(int64_t rows, int64_t cols) {
+    const int64_t stride = (cols * 4 + 63) / 64 * 64;
+    return {allocate(rows * stride), FormatId::f32, rows, cols, stride};
+  }
+};
+
+}  // namespace ridge

@@ -1,0 +1,86 @@
+// A Step: the ragged batch that one forward pass computes, as one contiguous, trivially copyable block of fixed capacity. The host fills it (sequence/batch),
+// a device gets it with one copy, ranks with one broadcast. Modules never look inside; the ops that follow the step do.
+//
+//   per token row   token, position, seq
+//   per sequence    StepSeq: rows [first_row, first_row + n_rows), context length, rope row, page tables
+//   then            logit rows, page tables (ragged, one run per sequence and group), rope frequencies (one row per rope class in the batch)
+//
+// Page tables are indexed by position / page_size; an entry of -1 is a page that was given back because no query can see it any more.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace ridge {
+
+struct StepLimits {
+  int max_tokens = 0, max_seqs = 0, max_logits = 0, max_pages = 0;   // max_pages: entries of all page tables of a step together
+  int n_groups = 1;                                                  // KV groups
+  int n_ropes = 0, n_freqs = 0;                                      // rope tables of the model, and the longest one's frequencies
+  int max_rope_rows = 1;
+};
+
+inline constexpr int kMaxKvGroups = 8;
+
+struct StepSeq {
+  int32_t slot;                              // identity across steps
+  int32_t first_row, n_rows;
+  int32_t n_context;                         // positions [0, n_context) are in KV once this step has run
+  int32_t rope_row;
+  int32_t first_page[kMaxKvGroups];          // index into pages(), by group
+};
+
+// The arrays of a Step as pointers into a copy of its block: what kernels on another device get.
+struct StepView {
+  const int32_t *tokens, *positions, *seq_of, *logit_rows, *pages;
+  const StepSeq* seqs;
+  const float* rope;                         // [row][rope][n_freqs + 1]
+  int n_ropes, n_freqs;
+};
+
+class Step {
+ public:
+  explicit Step(const StepLimits& limits);
+
+  void clear();                              // no tokens, no sequences
+  const StepLimits& limits() const { return limits_; }
+  int n_tokens() const { return head().n_tokens; }
+  int n_seqs() const { return head().n_seqs; }
+  int n_logits() const { return head().n_logits; }
+  int n_pages() const { return head().n_pages; }
+  int n_rope_rows() const { return head().n_rope_rows; }
+  int page_size() const { return head().page_size; }
+  void set_page_size(int n) { head().page_size = n; }
+
+  // Appends; the caller stays within the limits (CHECKed).
+  int add_seq(const StepSeq& seq);                                    // returns its index
+  void add_token(int32_t token, int32_t position, int32_t seq, bool wants_logits);
+  int add_pages(std::span<const int32_t> table);                      // returns the index of its first entry
+  int add_rope_row();                                                 // returns its index; fill with rope_freqs()
+
+  std::span<const int32_t> tokens() const { return {at<int32_t>(tokens_), size_t(n_tokens())}; }
+  std::span<const int32_t> positions() const { return {at<int32_t>(positions_), size_t(n_tokens())}; }
+  std::span<const int32_t> seq_of() const { return {at<int32_t>(seq_of_), size_t(n_tokens())}; }
+  std::span<const StepSeq> seqs() const { return {at<StepSeq>(seqs_), size_t(n_seqs())}; }
+  std::span<const int32_t> logit_rows() const { return {at<int32_t>(logit_rows_), size_t(n_logits())}; }
+  const int32_t* pages() const { return at<int32_t>(pages_); }
+  // Inverse frequencies of rope `rope` for a class, then the factor on cos and sin: [n_freqs + 1].
+  float* rope_freqs(int rope, int row) { return at<float>(rope_) + (int64_t(row) * limits_.n_ropes + rope) * (limits_.n_freqs + 1); }
+  const float* rope_freqs(int rope, int row) const { return const_cast<Step*>(this)->rope_freqs(rope, row); }
+
+  std::span<const std::byte> block() const { return block_; }
+  StepView view_at(const std::byte* base) const;
+
+ private:
+  struct Head { int32_t n_tokens, n_seqs, n_logits, n_pages, n_rope_rows, page_size; };
+  Head& head() { return *reinterpret_cast<Head*>(block_.data()); }
+  const Head& head() const { return *reinterpret_cast<const Head*>(block_.data()); }
+  template <class T> T* at(int64_t offset) { return reinterpret_cast<T*>(block_.data() + offset); }
+  template <class T> const T* at(int64_t offset) const { return reinterpret_cast<const T*>(block_.data() + offset); }
+
+  StepLimits limits_;
+  int64_t tokens_, positions_, seq_of_, seqs_, logit_rows_, pages_, rope_;    // offsets into the block
+  std::vector<std::byte> block_;
+};
+
+}  // namespace ridge

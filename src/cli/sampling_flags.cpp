@@ -1,0 +1,102 @@
+#include "cli/sampling_flags.h"
+
+#include <cmath>
+#include <sstream>
+
+#include "base/error.h"
+#include "engine/generation_defaults.h"
+
+namespace ridge {
+namespace {
+
+template <class T>
+T parsed(const std::string& name, const std::string& value) {
+  T number{};
+  if (!CLI::detail::lexical_cast(value, number)) fail("{}: '{}' is not a number", name, value);
+  return number;
+}
+
+// `--temp=-1`-like mistakes are found by SamplingParams::validate, which names the range.
+template <class T>
+void override(T& out, const std::optional<T>& flag) {
+  if (flag) out = *flag;
+}
+
+}  // namespace
+
+void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
+  const char* group = "How it answers (where not given: the model's generation_config.json)";
+  command.add_option("-n,--predict,--n-predict", flags.n_predict, "Tokens to generate at most; -1: until it ends or the context is full")->group(group);
+  command.add_option("--temp,--temperature", flags.temperature, "Temperature; 0: always the likeliest token")->group(group);
+  command.add_option("--top-k", flags.top_k, "Only the k likeliest tokens; 0: off")->group(group);
+  command.add_option("--top-p", flags.top_p, "Only the likeliest tokens that make up this share; 1: off")->group(group);
+  command.add_option("--min-p", flags.min_p, "Only tokens this likely relative to the likeliest; 0: off")->group(group);
+  command.add_option("--typical,--typical-p", flags.typical_p, "Locally typical sampling; 1: off")->group(group);
+  command.add_option("--repeat-penalty", flags.repeat_penalty, "Makes repeated tokens less likely; 1: off")->group(group);
+  command.add_option("--repeat-last-n", flags.repeat_last_n, "Tokens the repeat penalty looks back at; -1: all")->group(group);
+  command.add_option("--presence-penalty", flags.presence_penalty, "Subtracted once for a token that has appeared; 0: off")->group(group);
+  command.add_option("--frequency-penalty", flags.frequency_penalty, "Subtracted for each time a token has appeared; 0: off")->group(group);
+  command.add_option("-s,--seed", flags.seed, "Seed: the same seed gives the same answer")->group(group);
+  command.add_option("--stop,-r,--reverse-prompt", flags.stop, "Ends the answer where this text appears; may be repeated")->group(group);
+  command.add_flag("--ignore-eos", flags.ignore_eos, "Go on past the end of the answer")->group(group);
+}
+
+SamplingParams sampling_params(const SamplingFlags& flags, const Json& generation_config) {
+  SamplingParams params = defaults_from(generation_config);
+  // A cut without a temperature asks for sampling.
+  const bool cuts = flags.top_k || flags.top_p || flags.min_p || flags.typical_p || flags.seed;
+  if (params.temperature == 0 && cuts && !flags.temperature) params.temperature = 1;
+  override(params.temperature, flags.temperature);
+  override(params.top_k, flags.top_k);
+  override(params.top_p, flags.top_p);
+  override(params.min_p, flags.min_p);
+  override(params.typical_p, flags.typical_p);
+  override(params.repetition_penalty, flags.repeat_penalty);
+  override(params.penalty_last_n, flags.repeat_last_n);
+  override(params.presence_penalty, flags.presence_penalty);
+  override(params.frequency_penalty, flags.frequency_penalty);
+  override(params.max_tokens, flags.n_predict);
+  if (flags.seed) params.seed = flags.seed;
+  params.stop = flags.stop;
+  params.ignore_eos = flags.ignore_eos;
+  params.validate();
+  return params;
+}
+
+void set_sampling(SamplingParams& params, const std::string& name, const std::string& value) {
+  SamplingParams changed = params;
+  if (name == "temp" || name == "temperature") changed.temperature = parsed<float>(name, value);
+  else if (name == "top-k") changed.top_k = parsed<int>(name, value);
+  else if (name == "top-p") changed.top_p = parsed<float>(name, value);
+  else if (name == "min-p") changed.min_p = parsed<float>(name, value);
+  else if (name == "typical") changed.typical_p = parsed<float>(name, value);
+  else if (name == "repeat-penalty") changed.repetition_penalty = parsed<float>(name, value);
+  else if (name == "repeat-last-n") changed.penalty_last_n = parsed<int>(name, value);
+  else if (name == "presence-penalty") changed.presence_penalty = parsed<float>(name, value);
+  else if (name == "frequency-penalty") changed.frequency_penalty = parsed<float>(name, value);
+  else if (name == "predict" || name == "n") changed.max_tokens = parsed<int>(name, value);
+  else if (name == "seed") changed.seed = value == "random" ? std::nullopt : std::optional<uint64_t>(parsed<uint64_t>(name, value));
+  else if (name == "stop") changed.stop = value.empty() ? std::vector<std::string>{} : std::vector<std::string>{value};
+  else fail("there is no parameter '{}'; there are temp, top-k, top-p, min-p, typical, repeat-penalty, repeat-last-n, presence-penalty, frequency-penalty, predict, seed, stop", name);
+  changed.validate();
+  params = changed;
+}
+
+std::string describe_sampling(const SamplingParams& p) {
+  std::string text = p.temperature == 0 ? "temp 0 (greedy)" : fmt::format("temp {:g}", p.temperature);
+  const auto add = [&](bool shown, const char* name, auto value) {
+    if (shown) text += fmt::format(", {} {}", name, value);
+  };
+  add(p.top_k > 0, "top-k", p.top_k);
+  add(p.top_p < 1, "top-p", p.top_p);
+  add(p.min_p > 0, "min-p", p.min_p);
+  add(p.typical_p < 1, "typical", p.typical_p);
+  add(p.repetition_penalty != 1, "repeat-penalty", p.repetition_penalty);
+  add(p.presence_penalty != 0, "presence-penalty", p.presence_penalty);
+  add(p.frequency_penalty != 0, "frequency-penalty", p.frequency_penalty);
+  add(p.max_tokens >= 0, "predict", p.max_tokens);
+  if (p.temperature > 0) text += p.seed ? fmt::format(", seed {}", *p.seed) : ", seed random";
+  return text;
+}
+
+}  // namespace ridge

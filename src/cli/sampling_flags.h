@@ -1,0 +1,30 @@
+// The flags that say how the next token is chosen, spelled as people know them. What is not given comes from the model's generation_config.json.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "sequence/sampling_params.h"
+
+namespace ridge {
+
+struct SamplingFlags {
+  std::optional<float> temperature, top_p, min_p, typical_p, repeat_penalty, presence_penalty, frequency_penalty;
+  std::optional<int> top_k, n_predict, repeat_last_n;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+};
+
+void add_sampling_flags(CLI::App& command, SamplingFlags& flags);
+
+// Throws Error naming a value out of range.
+SamplingParams sampling_params(const SamplingFlags& flags, const Json& generation_config);
+
+// One parameter by the name its flag has ("temp", "top-k", ...), for /set. Throws Error naming the parameters there are.
+void set_sampling(SamplingParams& params, const std::string& name, const std::string& value);
+std::string describe_sampling(const SamplingParams& params);          // "temp 0.2, top-p 0.9, seed random"
+
+}  // namespace ridge

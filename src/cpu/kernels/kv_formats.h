@@ -1,0 +1,36 @@
+// What a KV plane's numbers are, for the kernels that write and read pages:
+//   K plane of a page  [kv_head][head_dim][page positions]     a vector is 16 positions, so scores need no sums across lanes
+//   V plane of a page  [kv_head][page positions][v_dim]        a vector is 16 dimensions of one position
+#pragma once
+#include "backend/kv_spec.h"
+#include "cpu/simd/vocabulary.h"
+
+namespace ridge::cpu::RIDGE_ISA_NS {
+
+struct KvF32 {
+  using Bits = float;
+  static F load16(const float* p) { return load(p); }
+  static void store16(float* p, F x) { store(p, x); }
+};
+struct KvF16 {
+  using Bits = uint16_t;
+  static F load16(const uint16_t* p) { return load_f16(p); }
+  static void store16(uint16_t* p, F x) { store_f16(p, x); }
+};
+struct KvBf16 {
+  using Bits = uint16_t;
+  static F load16(const uint16_t* p) { return load_bf16(p); }
+  static void store16(uint16_t* p, F x) { store_bf16(p, x); }
+};
+
+inline bool is_kv_format(FormatId f) { return f == FormatId::f32 || f == FormatId::f16 || f == FormatId::bf16; }
+
+// fn(KvF32{}) or fn(KvF16{}) or fn(KvBf16{}).
+template <class Fn>
+inline void with_kv_format(FormatId f, Fn&& fn) {
+  if (f == FormatId::f32) fn(KvF32{});
+  else if (f == FormatId::f16) fn(KvF16{});
+  else fn(KvBf16{});
+}
+
+}  // namespace ridge::cpu::RIDGE_ISA_NS

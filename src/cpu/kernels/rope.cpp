@@ -1,0 +1,112 @@
+// Rotary angles, and the op that rotates q and k and puts k and v into their pages (layouts: kv_formats.h).
+#include <math.h>
+
+#include "backend/step.h"
+#include "cpu/kernels/kernels.h"
+#include "cpu/kernels/kv_formats.h"
+
+namespace ridge::cpu::RIDGE_ISA_NS {
+namespace {
+
+constexpr int64_t kRows = 16;                // token rows of a unit
+
+inline void rotate(float* x, const float* cosines, const float* sines, int n_rot, RopeStyle style) {
+  const int n_pairs = n_rot / 2;
+  if (style == RopeStyle::half) {
+    for_lanes(0, n_pairs, [&](int64_t i, int n) {
+      const F a = load_n(x + i, n), b = load_n(x + n_pairs + i, n), c = load_n(cosines + i, n), s = load_n(sines + i, n);
+      store_n(x + i, sub(mul(a, c), mul(b, s)), n);
+      store_n(x + n_pairs + i, add(mul(b, c), mul(a, s)), n);
+    });
+  } else {
+    for (int i = 0; i < n_pairs; ++i) {
+      const float a = x[2 * i], b = x[2 * i + 1];
+      x[2 * i] = a * cosines[i] - b * sines[i];
+      x[2 * i + 1] = b * cosines[i] + a * sines[i];
+    }
+  }
+}
+
+// Any number of values in a row, converted.
+template <class Kv>
+inline void convert(typename Kv::Bits* out, const float* x, int n) {
+  int i = 0;
+  for (; i + 16 <= n; i += 16) Kv::store16(out + i, load(x + i));
+  if (i == n) return;
+  typename Kv::Bits tail[16];
+  Kv::store16(tail, load_n(x + i, n - i));
+  for (int j = 0; i + j < n; ++j) out[i + j] = tail[j];
+}
+
+// Where a token's page and row in it are.
+struct Place { int32_t page, in_page; };
+inline Place place_of(const KvRef& kv, const Step& step, int64_t t) {
+  const StepSeq& seq = step.seqs().data()[step.seq_of().data()[t]];
+  const int32_t position = step.positions().data()[t];
+  return {step.pages()[seq.first_page[kv.group] + position / kv.page_size], position % kv.page_size};
+}
+
+// Columns of a K page are positions: what a token writes lies page_size numbers apart.
+void store_k(const RopeStore& op, const Step& step, int64_t head, int64_t first, int64_t last, std::byte* scratch) {
+  with_kv_format(op.kv.planes[0].format, [&](auto kv) {
+    using Bits = typename decltype(kv)::Bits;
+    auto* row = reinterpret_cast<Bits*>(scratch);
+    for (int64_t t = first; t < last; ++t) {
+      convert<decltype(kv)>(row, op.k.f32(t) + head * op.head_dim, op.head_dim);
+      const Place place = place_of(op.kv, step, t);
+      Bits* out = reinterpret_cast<Bits*>(op.kv.plane(0, place.page)) + head * op.head_dim * op.kv.page_size + place.in_page;
+      for (int d = 0; d < op.head_dim; ++d) out[int64_t{d} * op.kv.page_size] = row[d];
+    }
+  });
+}
+
+void store_v(const RopeStore& op, const Step& step, int64_t head, int64_t first, int64_t last) {
+  with_kv_format(op.kv.planes[1].format, [&](auto kv) {
+    using Bits = typename decltype(kv)::Bits;
+    for (int64_t t = first; t < last; ++t) {
+      const Place place = place_of(op.kv, step, t);
+      Bits* out = reinterpret_cast<Bits*>(op.kv.plane(1, place.page)) + (head * op.kv.page_size + place.in_page) * op.v_dim;
+      convert<decltype(kv)>(out, op.v.f32(t) + head * op.v_dim, op.v_dim);
+    }
+  });
+}
+
+}  // namespace
+
+bool supports_kv(const KvRef& kv) {
+  return kv.page_size >= 16 && 64 % kv.page_size == 0 && is_kv_format(kv.planes[0].format) && is_kv_format(kv.planes[1].format);
+}
+
+void rope_angles(const RopeAngles& op, Lane& lane) {
+  const Step& step = *lane.step;
+  const auto [first, last] = lane.part(op.angles.rows * op.n_freqs);
+  for (int64_t i = first; i < last; ++i) {
+    const int64_t t = i / op.n_freqs, j = i % op.n_freqs;
+    const float* freqs = step.rope_freqs(op.rope, step.seqs().data()[step.seq_of().data()[t]].rope_row);
+    const float factor = freqs[step.limits().n_freqs], angle = static_cast<float>(step.positions().data()[t]) * freqs[j];
+    op.angles.f32(t)[j] = ::cosf(angle) * factor;
+    op.angles.f32(t)[op.n_freqs + j] = ::sinf(angle) * factor;
+  }
+}
+
+// A unit is a head (of q, k or v) of 16 rows, heads first: neighbouring positions share cache lines of a K page, so rows of one head stay with one worker.
+void rope_store(const RopeStore& op, Lane& lane) {
+  const Step& step = *lane.step;
+  const int64_t n_rows = op.k.rows, n_blocks = (n_rows + kRows - 1) / kRows, n_q = op.angles ? op.n_heads : 0;
+  const int64_t n_freqs = op.angles.cols / 2;
+  const auto [first, last] = lane.part((n_q + 2 * op.n_kv_heads) * n_blocks);
+  for (int64_t i = first; i < last; ++i) {
+    const int64_t head = i / n_blocks, row = i % n_blocks * kRows, end = row + kRows < n_rows ? row + kRows : n_rows;
+    const bool is_q = head < n_q, is_k = !is_q && head < n_q + op.n_kv_heads;
+    if (op.angles && (is_q || is_k)) {
+      for (int64_t t = row; t < end; ++t) {
+        float* x = is_q ? op.q.f32(t) + head * op.head_dim : op.k.f32(t) + (head - n_q) * op.head_dim;
+        rotate(x, op.angles.f32(t), op.angles.f32(t) + n_freqs, op.n_rot, op.style);
+      }
+    }
+    if (is_k) store_k(op, step, head - n_q, row, end, lane.own.data());
+    else if (!is_q) store_v(op, step, head - n_q - op.n_kv_heads, row, end);
+  }
+}
+
+}  // namespace ridge::cpu::RIDGE_ISA_NS

@@ -1,0 +1,310 @@
+#include "cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "base/check.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/lib/device.h"
+#include "cuda/repack.h"
+
+namespace ridge {
+namespace {
+
+using namespace cuda;
+
+constexpr int64_t kArenaBytes = int64_t{64} << 20;                          // small requests are cut from blocks of this size
+constexpr int64_t kStagingBytes = int64_t{64} << 20;
+
+int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const CudaOptions& options) : options_(options) {
+    if (const std::string reason = cuda_unavailable_reason(); !reason.empty()) fail("--device cuda: {}", reason);
+    CUDA_TRY(cudaSetDevice(options.device));
+    CUDA_TRY(cudaGetDeviceProperties(&properties_, options.device));
+    CUDA_TRY(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  }
+
+  ~CudaBackend() override {
+    cudaStreamSynchronize(stream_);
+    for (auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph);
+    for (void* p : device_blocks_) cudaFree(p);
+    if (pinned_step_) cudaFreeHost(pinned_step_);
+    if (staging_) cudaFreeHost(staging_);
+    cudaStreamDestroy(stream_);
+  }
+
+  std::string name() const override { return options_.check_f32 ? "cuda (f32 check)" : "cuda"; }
+
+  std::byte* allocate(int64_t n_bytes) override {
+    n_bytes = round_up(std::max<int64_t>(n_bytes, 1), 256);
+    if (n_bytes > kArenaBytes / 4) return take(n_bytes);
+    if (!arena_ || arena_used_ + n_bytes > kArenaBytes) {
+      arena_ = take(kArenaBytes);
+      arena_used_ = 0;
+    }
+    arena_used_ += n_bytes;
+    return arena_ + arena_used_ - n_bytes;
+  }
+
+  Weight prepare(const StoredWeight& stored, Arithmetic arithmetic) override {
+    Weight w{.format = stored.format, .arithmetic = arithmetic, .rows = stored.rows, .cols = stored.cols, .scale = stored.scale};
+    const bool plain = stored.format == FormatId::f32 || stored.format == FormatId::f16 || stored.format == FormatId::bf16;
+    const bool as_stored = packed_bytes(stored.format, 1, 1) > 0 && stored.codes.format == stored.format && !stored.transposed && !stored.scales;
+    if (options_.check_f32) {
+      w.arithmetic.x = FormatId::f32;
+      w.scale = 1.0f;                                                        // decode_stored_row has it in
+      w.packed = upload_decoded(stored);
+      w.bytes = w.packed.bytes();
+      return w;
+    }
+    w.arithmetic.x = FormatId::bf16;
+    if (!as_stored || plain) w.format = FormatId::bf16;
+    w.bytes = packed_bytes(w.format, w.rows, w.cols);
+    w.packed = {allocate(w.bytes), FormatId::u8, 1, w.bytes, w.bytes};
+    // Row tiles at a time through a staging buffer.
+    const FormatId raw_format = as_stored ? stored.format : FormatId::f32;
+    const int64_t row = as_stored ? row_bytes(raw_format, stored.cols) : stored.cols * 4;
+    if (!as_stored) w.scale = 1.0f;
+    reserve_staging(row * 16);
+    const int64_t rows_a_time = std::max<int64_t>(staging_bytes_ / row / 16, 1) * 16, tile_bytes = w.bytes / ((w.rows + 15) / 16);
+    for (int64_t first = 0; first < w.rows; first += rows_a_time) {
+      const int64_t n = std::min(rows_a_time, w.rows - first);
+      CUDA_TRY(cudaStreamSynchronize(stream_));                              // the staging buffer is free again
+      for (int64_t r = 0; r < n; ++r) {
+        if (as_stored) std::memcpy(staging_ + r * row, stored.codes.row(first + r), row);
+        else decode_stored_row(reinterpret_cast<float*>(staging_ + r * row), stored, first + r);
+      }
+      CUDA_TRY(cudaMemcpyAsync(raw_, staging_, n * row, cudaMemcpyHostToDevice, stream_));
+      repack(w.packed.data + first / 16 * tile_bytes, raw_, row, raw_format, n, w.cols, stream_);
+    }
+    CUDA_TRY(cudaStreamSynchronize(stream_));
+    CUDA_TRY(cudaGetLastError());
+    return w;
+  }
+
+  Weight prepare_table(const StoredWeight& stored) override {
+    Weight w{.format = stored.format, .rows = stored.rows, .cols = stored.cols};
+    const bool direct = !stored.transposed && stored.scale == 1.0f && stored.codes.format == stored.format &&
+                        (stored.format == FormatId::f32 || stored.format == FormatId::f16 || stored.format == FormatId::bf16 || stored.format == FormatId::q8_0);
+    if (direct) {
+      const int64_t row = row_bytes(stored.format, stored.cols);
+      w.packed = {allocate(row * stored.rows), stored.format, stored.rows, stored.cols, row};
+      CUDA_TRY(cudaMemcpy2D(w.packed.data, row, stored.codes.data, stored.codes.stride, row, stored.rows, cudaMemcpyHostToDevice));
+    } else {
+      w.packed = upload_decoded(stored);
+    }
+    w.bytes = w.packed.bytes();
+    return w;
+  }
+
+  Tensor upload(const float* values, int64_t n) override {
+    Tensor t = view(allocate(n * 4), FormatId::f32, 1, n);
+    CUDA_TRY(cudaMemcpy(t.data, values, n * 4, cudaMemcpyHostToDevice));
+    return t;
+  }
+
+  void begin(const Step& step) override {
+    const auto block = step.block();
+    if (int64_t(block.size()) > step_bytes_) {
+      CUDA_TRY(cudaStreamSynchronize(stream_));
+      if (pinned_step_) CUDA_TRY(cudaFreeHost(pinned_step_));
+      CUDA_TRY(cudaMallocHost(&pinned_step_, block.size()));
+      device_step_ = take(block.size());
+      step_bytes_ = int64_t(block.size());
+      graphs_.clear();
+    }
+    std::memcpy(pinned_step_, block.data(), block.size());
+    CUDA_TRY(cudaMemcpyAsync(device_step_, pinned_step_, block.size(), cudaMemcpyHostToDevice, stream_));
+    int longest = 256;
+    for (const StepSeq& s : step.seqs())
+      while (longest < s.n_context) longest *= 2;
+    launch_ = {.stream = stream_, .step = step.view_at(device_step_), .max_context = longest, .attention_scratch = attention_scratch_,
+               .attention_scratch_bytes = attention_bytes_, .matmul_scratch = matmul_scratch_, .matmul_scratch_bytes = matmul_bytes_,
+               .n_sms = properties_.multiProcessorCount, .max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - 16384};
+    key_ = {step.n_tokens(), step.n_logits(), longest};
+    ops_in_step_ = 0;
+    const auto known = options_.graphs ? graphs_.find(key_) : graphs_.end();
+    replaying_ = known != graphs_.end();
+    capturing_ = false;
+    // The first pass of a shape runs plainly, which also sizes the scratch; the second is captured.
+    if (options_.graphs && !replaying_ && seen_.count(key_)) {
+      CUDA_TRY(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+      capturing_ = true;
+    }
+  }
+
+  void run(const Op& op) override {
+    ops_in_step_++;
+    if (replaying_) return;
+    if (!capturing_) grow_scratch(op);
+    std::visit([this](const auto& o) { dispatch(o); }, op);
+  }
+
+  void end() override {
+    if (capturing_) {
+      cudaGraph_t graph;
+      CUDA_TRY(cudaStreamEndCapture(stream_, &graph));
+      cudaGraphExec_t exec;
+      CUDA_TRY(cudaGraphInstantiate(&exec, graph, 0));
+      CUDA_TRY(cudaGraphDestroy(graph));
+      graphs_[key_] = exec;
+      capturing_ = false;
+      CUDA_TRY(cudaGraphLaunch(exec, stream_));
+    } else if (replaying_) {
+      CUDA_TRY(cudaGraphLaunch(graphs_.at(key_), stream_));
+    } else if (ops_in_step_ > 0) {
+      seen_[key_] = true;
+    }
+    CUDA_TRY(cudaStreamSynchronize(stream_));
+    CUDA_TRY(cudaGetLastError());
+    replaying_ = false;
+  }
+
+  void download(void* host, const Tensor& t) override {
+    const int64_t row = row_bytes(t.format, t.cols);
+    CUDA_TRY(cudaMemcpy2D(host, row, t.data, t.stride, row, t.rows, cudaMemcpyDeviceToHost));
+  }
+
+ private:
+  using Key = std::tuple<int, int, int>;                                     // tokens, logit rows, context bucket
+
+  std::byte* take(int64_t n_bytes) {
+    void* p = nullptr;
+    if (const cudaError_t status = cudaMalloc(&p, n_bytes); status != cudaSuccess) {
+      cudaGetLastError();
+      fail("the GPU has no room for another {:.2f} GiB ({:.2f} GiB are free): a smaller model, a smaller format or a shorter --ctx-size would fit", n_bytes / 1073741824.0,
+           cuda_free_bytes() / 1073741824.0);
+    }
+    device_blocks_.push_back(p);
+    CUDA_TRY(cudaMemset(p, 0, n_bytes));
+    return static_cast<std::byte*>(p);
+  }
+
+  void reserve_staging(int64_t at_least) {
+    const int64_t wanted = std::max(at_least, kStagingBytes);
+    if (wanted <= staging_bytes_) return;
+    if (staging_) CUDA_TRY(cudaFreeHost(staging_));
+    CUDA_TRY(cudaMallocHost(&staging_, wanted));
+    raw_ = take(wanted);
+    staging_bytes_ = wanted;
+  }
+
+  Tensor upload_decoded(const StoredWeight& stored) {
+    Tensor t = view(allocate(stored.rows * stored.cols * 4), FormatId::f32, stored.rows, stored.cols);
+    std::vector<float> row(stored.cols);
+    for (int64_t r = 0; r < stored.rows; ++r) {
+      decode_stored_row(row.data(), stored, r);
+      CUDA_TRY(cudaMemcpy(t.row(r), row.data(), stored.cols * 4, cudaMemcpyHostToDevice));
+    }
+    return t;
+  }
+
+  void grow_scratch(const Op& op) {
+    const auto grow = [&](auto*& pointer, int64_t& have, int64_t need) {
+      if (need <= have) return;
+      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(take(need));
+      have = need;
+      for (auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph);        // they hold the old address
+      graphs_.clear();
+    };
+    if (const auto* a = std::get_if<PagedAttention>(&op)) grow(attention_scratch_, attention_bytes_, attention_scratch_needed(int(a->q.rows), a->n_heads, a->v_dim, launch_.max_context));
+    if (const auto* m = std::get_if<Matmul>(&op)) grow(matmul_scratch_, matmul_bytes_, m->x.rows * round_up(m->x.cols, 64) * 2);
+    launch_.attention_scratch = attention_scratch_;
+    launch_.matmul_scratch = matmul_scratch_;
+  }
+
+  void dispatch(const Embed& o) { embed(o, launch_); }
+  void dispatch(const AddNorm& o) { add_norm(o, launch_); }
+  void dispatch(const HeadNorm& o) { head_norm(o, launch_); }
+  void dispatch(const Matmul& o) { matmul(o, launch_); }
+  void dispatch(const RopeAngles& o) { rope_angles(o, launch_); }
+  void dispatch(const RopeStore& o) { rope_store(o, launch_); }
+  void dispatch(const PagedAttention& o) { paged_attention(o, launch_); }
+  void dispatch(const Activate& o) { activate(o, launch_); }
+  void dispatch(const GatherRows& o) { gather_rows(o, launch_); }
+  void dispatch(const ScaleCap& o) { scale_cap(o, launch_); }
+
+  CudaOptions options_;
+  cudaDeviceProp properties_{};
+  cudaStream_t stream_ = nullptr;
+  std::vector<void*> device_blocks_;
+  std::byte* arena_ = nullptr;
+  int64_t arena_used_ = 0;
+  std::byte* staging_ = nullptr;                                             // pinned
+  std::byte* raw_ = nullptr;                                                 // its copy on the device
+  int64_t staging_bytes_ = 0;
+  std::byte* pinned_step_ = nullptr;
+  std::byte* device_step_ = nullptr;
+  int64_t step_bytes_ = 0;
+  float* attention_scratch_ = nullptr;
+  int64_t attention_bytes_ = 0;
+  std::byte* matmul_scratch_ = nullptr;
+  int64_t matmul_bytes_ = 0;
+  Launch launch_{};
+  Key key_{};
+  int64_t ops_in_step_ = 0;
+  bool capturing_ = false, replaying_ = false;
+  std::map<Key, bool> seen_;
+  std::map<Key, cudaGraphExec_t> graphs_;
+};
+
+}  // namespace
+
+std::string cuda_unavailable_reason() {
+  int n = 0;
+  if (const cudaError_t status = cudaGetDeviceCount(&n); status != cudaSuccess) {
+    cudaGetLastError();
+    return fmt::format("no CUDA device can be used: {}", cudaGetErrorString(status));
+  }
+  if (n == 0) return "no CUDA device was found";
+  cudaDeviceProp p{};
+  if (cudaGetDeviceProperties(&p, 0) != cudaSuccess) return "the CUDA device does not answer";
+  if (p.major < 8) return fmt::format("{} has compute capability {}.{}; 8.0 or later is needed", p.name, p.major, p.minor);
+  return "";
+}
+
+std::string cuda_device_description() {
+  cudaDeviceProp p{};
+  if (!cuda_unavailable_reason().empty() || cudaGetDeviceProperties(&p, 0) != cudaSuccess) return "";
+  return fmt::format("{}, {} SMs, {:.1f} GiB", p.name, p.multiProcessorCount, p.totalGlobalMem / 1073741824.0);
+}
+
+int64_t cuda_free_bytes() {
+  size_t free_bytes = 0, total = 0;
+  return cudaMemGetInfo(&free_bytes, &total) == cudaSuccess ? int64_t(free_bytes) : 0;
+}
+
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) { return std::make_unique<CudaBackend>(options); }
+
+double measure_cuda_read_bandwidth() {
+  constexpr int64_t kBytes = int64_t{4} << 30;
+  void* data = nullptr;
+  CUDA_TRY(cudaMalloc(&data, kBytes));
+  CUDA_TRY(cudaMemset(data, 0, kBytes));
+  cudaEvent_t start, stop;
+  CUDA_TRY(cudaEventCreate(&start));
+  CUDA_TRY(cudaEventCreate(&stop));
+  float best = 1e9f;
+  for (int i = 0; i < 8; ++i) {
+    CUDA_TRY(cudaEventRecord(start));
+    read_all(data, kBytes);
+    CUDA_TRY(cudaEventRecord(stop));
+    CUDA_TRY(cudaEventSynchronize(stop));
+    float ms = 0;
+    CUDA_TRY(cudaEventElapsedTime(&ms, start, stop));
+    best = std::min(best, ms);
+  }
+  cudaEventDestroy(start);
+  cudaEventDestroy(stop);
+  CUDA_TRY(cudaFree(data));
+  return kBytes / (best * 1e-3);
+}
+
+}  // namespace ridge

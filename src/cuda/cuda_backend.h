@@ -1,0 +1,25 @@
+// `cuda`: ops on one stream of one GPU, asynchronous, captured once per shape of step as a CUDA graph and replayed from then on.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+
+namespace ridge {
+
+struct CudaOptions {
+  int device = 0;
+  bool check_f32 = false;                    // f32 products and activations: slow, for comparing with the reference; otherwise bf16 activations in matmuls
+  bool graphs = true;
+};
+
+// Why there is no CUDA here ("built without CUDA", "no driver", "no device", "compute capability 7.5 is below 8.0"), or empty when there is.
+std::string cuda_unavailable_reason();
+std::string cuda_device_description();       // "NVIDIA H200, 132 SMs, 139.8 GiB": for `ridge doctor`; empty without one
+int64_t cuda_free_bytes();
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options);
+
+// Bytes per second that the device reads from its memory, best of a few sweeps over a buffer far larger than its cache.
+double measure_cuda_read_bandwidth();
+
+}  // namespace ridge

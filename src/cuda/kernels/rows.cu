@@ -1,0 +1,158 @@
+// Ops that treat each row on its own: embedding, norms, activation, gathering, scaling. One block a row (or a slice of it); bandwidth is all they need.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "cuda/kernels/kernels.h"
+#include "cuda/lib/launch.h"
+#include "cuda/lib/reduce.h"
+
+namespace ridge::cuda {
+namespace {
+
+__device__ float element(const std::byte* row, FormatId format, int64_t i) {
+  switch (format) {
+    case FormatId::f32: return reinterpret_cast<const float*>(row)[i];
+    case FormatId::f16: return __half2float(reinterpret_cast<const __half*>(row)[i]);
+    case FormatId::bf16: return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(row)[i]);
+    default: {                                                                            // q8_0: f16 scale, 32 int8
+      const std::byte* block = row + i / 32 * 34;
+      return __half2float(*reinterpret_cast<const __half*>(block)) * float(reinterpret_cast<const int8_t*>(block + 2)[i % 32]);
+    }
+  }
+}
+
+__global__ void embed_kernel(Tensor out, Tensor table, FormatId format, const int32_t* rows, float scale, bool add) {
+  follow();
+  const int t = blockIdx.x;
+  const std::byte* row = table.data + int64_t{rows[t]} * table.stride;
+  float* to = reinterpret_cast<float*>(out.data + t * out.stride);
+  for (int64_t i = threadIdx.x; i < out.cols; i += blockDim.x) {
+    const float v = element(row, format, i) * scale;
+    to[i] = add ? to[i] + v : v;
+  }
+}
+
+__global__ void add_norm_kernel(AddNorm op) {
+  follow();
+  __shared__ float shared[32];
+  const int t = blockIdx.x;
+  const int64_t n = op.x.cols;
+  float* x = reinterpret_cast<float*>(op.x.data + t * op.x.stride);
+  const float* pending = op.pending.data ? reinterpret_cast<const float*>(op.pending.data + t * op.pending.stride) : nullptr;
+  float* out = reinterpret_cast<float*>(op.out.data + t * op.out.stride);
+  const float* weight = reinterpret_cast<const float*>(op.weight.data);
+  const float* bias = reinterpret_cast<const float*>(op.bias.data);
+  float sum = 0, squares = 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    float v = x[i];
+    if (pending) {
+      v = fmaf(op.pending_scale, pending[i], v);
+      x[i] = v;
+    }
+    sum += v;
+    squares = fmaf(v, v, squares);
+  }
+  float mean = 0, factor;
+  if (op.kind == NormKind::layer) {
+    mean = block_sum(sum, shared) / n;
+    float spread = 0;                                                       // second pass: the variance about the mean, not a difference of large sums
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) spread += (x[i] - mean) * (x[i] - mean);
+    factor = rsqrtf(block_sum(spread, shared) / n + op.eps);
+  } else {
+    factor = rsqrtf(block_sum(squares, shared) / n + op.eps);
+  }
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    const float v = (x[i] - mean) * factor * (weight ? weight[i] + op.weight_offset : 1.0f);
+    out[i] = bias ? v + bias[i] : v;
+  }
+}
+
+__global__ void head_norm_kernel(HeadNorm op) {
+  follow();
+  const int head_dim = op.x.cols / op.n_heads;
+  const int unit = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (unit >= op.x.rows * op.n_heads) return;
+  const int t = unit / op.n_heads, h = unit % op.n_heads;
+  float* x = reinterpret_cast<float*>(op.x.data + t * op.x.stride) + h * head_dim;
+  const float* weight = reinterpret_cast<const float*>(op.weight.data) + (op.weight.cols == head_dim ? 0 : h * head_dim);
+  float squares = 0;
+  for (int i = lane; i < head_dim; i += 32) squares = fmaf(x[i], x[i], squares);
+  const float factor = rsqrtf(warp_sum(squares) / head_dim + op.eps);
+  for (int i = lane; i < head_dim; i += 32) x[i] = x[i] * factor * (weight[i] + op.weight_offset);
+}
+
+template <ActKind kind>
+__device__ float act(float v) {
+  if constexpr (kind == ActKind::silu) return v / (1.0f + expf(-v));
+  if constexpr (kind == ActKind::gelu_tanh) return 0.5f * v * (1.0f + tanhf(0.7978845608028654f * (v + 0.044715f * v * v * v)));
+  if constexpr (kind == ActKind::gelu_erf) return 0.5f * v * (1.0f + erff(v * 0.7071067811865476f));
+  return fmaxf(v, 0.0f);
+}
+
+template <ActKind kind>
+__global__ void activate_kernel(Activate op) {
+  follow();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= op.out.cols) return;
+  const int t = blockIdx.y;
+  const float gate = reinterpret_cast<const float*>(op.gate.data + t * op.gate.stride)[i];
+  const float up = op.up.data ? reinterpret_cast<const float*>(op.up.data + t * op.up.stride)[i] : 1.0f;
+  reinterpret_cast<float*>(op.out.data + t * op.out.stride)[i] = act<kind>(gate) * up;
+}
+
+__global__ void gather_kernel(GatherRows op, const int32_t* rows) {
+  follow();
+  const int t = blockIdx.x, from = rows[t];
+  float* out = reinterpret_cast<float*>(op.out.data + t * op.out.stride);
+  const float* x = reinterpret_cast<const float*>(op.x.data + from * op.x.stride);
+  const float* pending = op.pending.data ? reinterpret_cast<const float*>(op.pending.data + from * op.pending.stride) : nullptr;
+  for (int64_t i = threadIdx.x; i < op.out.cols; i += blockDim.x) out[i] = pending ? fmaf(op.pending_scale, pending[i], x[i]) : x[i];
+}
+
+__global__ void scale_cap_kernel(ScaleCap op) {
+  follow();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= op.x.cols) return;
+  float* x = reinterpret_cast<float*>(op.x.data + blockIdx.y * op.x.stride);
+  const float v = x[i] * op.scale;
+  x[i] = op.cap > 0 ? op.cap * tanhf(v / op.cap) : v;
+}
+
+int threads_for(int64_t cols) { return cols >= 1024 ? 1024 : cols > 512 ? 512 : 256; }
+
+}  // namespace
+
+void embed(const Embed& op, const Launch& l) {
+  if (op.out.rows == 0) return;
+  launch_kernel(embed_kernel, op.out.rows, 256, 0, l.stream, op.out, op.table->packed, op.table->packed.format, op.by_position ? l.step.positions : l.step.tokens, op.scale, op.add);
+}
+
+void add_norm(const AddNorm& op, const Launch& l) {
+  if (op.out.rows > 0) launch_kernel(add_norm_kernel, op.out.rows, threads_for(op.out.cols), 0, l.stream, op);
+}
+
+void head_norm(const HeadNorm& op, const Launch& l) {
+  const int64_t units = op.x.rows * op.n_heads;
+  if (units > 0) launch_kernel(head_norm_kernel, (units + 3) / 4, 128, 0, l.stream, op);
+}
+
+void activate(const Activate& op, const Launch& l) {
+  if (op.out.rows == 0) return;
+  const dim3 grid((op.out.cols + 255) / 256, op.out.rows);
+  switch (op.kind) {
+    case ActKind::silu: launch_kernel(activate_kernel<ActKind::silu>, grid, 256, 0, l.stream, op); break;
+    case ActKind::gelu_tanh: launch_kernel(activate_kernel<ActKind::gelu_tanh>, grid, 256, 0, l.stream, op); break;
+    case ActKind::gelu_erf: launch_kernel(activate_kernel<ActKind::gelu_erf>, grid, 256, 0, l.stream, op); break;
+    case ActKind::relu: launch_kernel(activate_kernel<ActKind::relu>, grid, 256, 0, l.stream, op); break;
+  }
+}
+
+void gather_rows(const GatherRows& op, const Launch& l) {
+  if (op.out.rows > 0) launch_kernel(gather_kernel, op.out.rows, 256, 0, l.stream, op, l.step.logit_rows);
+}
+
+void scale_cap(const ScaleCap& op, const Launch& l) {
+  if (op.x.rows > 0) launch_kernel(scale_cap_kernel, dim3((op.x.cols + 255) / 256, op.x.rows), 256, 0, l.stream, op);
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,44 @@
+// Launches that overlap: a kernel may start while the one before it still runs (programmatic dependent launch, sm_90 and later). Each kernel says start_dependents()
+// first thing, does what does not depend on its predecessor (loading weights), and calls await_predecessors() before it touches what others wrote or may still read.
+// A kernel's predecessor is done only when everything before it is, so waiting for one is waiting for all.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <utility>
+
+namespace ridge::cuda {
+
+__device__ inline void start_dependents() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+__device__ inline void await_predecessors() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// For kernels with nothing to do ahead of time.
+__device__ inline void follow() {
+  start_dependents();
+  await_predecessors();
+}
+
+template <class... Params, class... Args>
+void launch_kernel(void (*kernel)(Params...), dim3 grid, int threads, int shared_bytes, cudaStream_t stream, Args&&... args) {
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
+}
+
+}  // namespace ridge::cuda

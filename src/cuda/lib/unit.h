@@ -1,0 +1,177 @@
+// How weights lie in device memory, chosen once for one token and for thousands: as operands of the tensor cores, weights on the 16-row side.
+//
+// A weight is row tiles of 16 outputs; a row tile is a run of units of 64 inputs, so that one tile is one sequential stream. Inside a unit, lane l of a warp
+// (g = l / 4, q = l % 4) finds its share of four m16n8k16 A operands in one 16-byte load (bf16: four). Which input sits at which k of an operand is free, as long
+// as the activations follow; it is chosen so that a lane's activations are contiguous, and so that a block's scale covers whole operands or whole lanes:
+//
+//   bf16    lane's inputs 16q..16q+15, operand t takes 16q+4t..+3     [t][lane][row g: 2, row g+8: 2, row g: 2, row g+8: 2] bf16           2048 bytes
+//   nvfp4   the same (a lane's 16 inputs are one scale block)          [lane][t] 8 codes, then [lane] e4m3 scales of rows g, g+8 of block q  576
+//   q8_0    two halves of 32 inputs: lane's 8q..8q+7 of each           [half][lane] 16 int8, then f16 scales [half][16 rows]                 1088
+//   q4_0    the same                                                   [lane][half][t] 8 nibbles, then f16 scales [half][16 rows]            576
+//
+// The bits of eight e2m1 codes in a word (nvfp4_word) are placed so that most pairs need one rotation and one mask to become the bits of a bf16.
+// A half's (or unit's) operand t holds a lane's four inputs i = 0..3 as k = 2q, 2q+1 (i = 0, 1) and 2q+8, 2q+9 (i = 2, 3).
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "cuda/lib/mma.h"
+
+namespace ridge::cuda {
+
+constexpr int kUnit = 64;                                                   // inputs
+constexpr int kTileRows = 16;                                               // outputs
+
+// First of the 8 contiguous inputs that lane quarter q takes from half h of a unit.
+template <bool kHalves>
+__host__ __device__ constexpr int lane_input(int q, int h) { return kHalves ? h * 32 + q * 8 : q * 16 + h * 8; }
+
+struct Bf16Unit {
+  static constexpr int kBytes = 2048;
+  static constexpr bool kHalves = false;
+  struct Held { uint4 a[4]; };
+  __device__ static Held load(const std::byte* unit, int lane) {
+    Held held;
+#pragma unroll
+    for (int t = 0; t < 4; ++t) held.a[t] = __ldcs(reinterpret_cast<const uint4*>(unit) + t * 32 + lane);
+    return held;
+  }
+  template <int NT>
+  __device__ static void multiply(float (&acc)[NT][4], const Held& held, const uint32_t (&b)[NT][8], int) {
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+      const uint32_t a[4] = {held.a[t].x, held.a[t].y, held.a[t].z, held.a[t].w};
+#pragma unroll
+      for (int n = 0; n < NT; ++n) mma_bf16(acc[n], a, b[n][2 * t], b[n][2 * t + 1]);
+    }
+  }
+  static constexpr float kFactor = 1.0f;
+};
+
+// e2m1 times e4m3 has at most 6 significant bits, so it is exact in bf16. The code's bits dropped into a bf16's exponent and mantissa give its value times
+// 2^-126 (subnormals included); the scale carries 2^118 and the end of the sum the rest.
+struct Nvfp4Unit {
+  static constexpr int kBytes = 576;
+  static constexpr bool kHalves = false;
+  struct Held { uint4 codes; uint16_t scales; };
+  __device__ static Held load(const std::byte* unit, int lane) {
+    return {__ldcs(reinterpret_cast<const uint4*>(unit) + lane), __ldcs(reinterpret_cast<const uint16_t*>(unit + 512) + lane)};
+  }
+  // e4m3 (no sign) to bf16 times 2^118: bits into a bf16 give the value times 2^-120, exactly, subnormals included.
+  __device__ static __nv_bfloat162 scale_pair(uint32_t e4m3) {
+    const uint32_t bits = (e4m3 & 0x7F) << 4;
+    const float v = __uint_as_float(bits << 16) * 0x1p119f * 0x1p119f;       // 2^-120 * 2^238 = 2^118
+    return __float2bfloat162_rn(v);
+  }
+  __device__ static uint32_t decode(uint32_t word, int pair, __nv_bfloat162 scale) {
+    uint32_t bits;
+    if (pair == 3) bits = ((word << 3) & 0x00C000C0u) | ((word << 7) & 0x01000100u) | ((word << 15) & 0x80008000u);
+    else bits = __funnelshift_r(word, word, 3 * pair) & 0x81C081C0u;
+    const __nv_bfloat162 v = __hmul2(*reinterpret_cast<__nv_bfloat162*>(&bits), scale);
+    return *reinterpret_cast<const uint32_t*>(&v);
+  }
+  // Where code (s e e m) number i (0: low half, 1: high half) of a pair goes: sign to bit 15 and eem to bits 8..6 of its half once decode() has shifted.
+  __host__ __device__ static uint32_t place(uint32_t code, int pair, int i) {
+    const uint32_t sign = code >> 3, e1 = code >> 2 & 1, low = code & 3;
+    if (pair == 3) return (low << 3 | e1 << 1 | sign) << (16 * i);
+    const uint32_t upright = (sign << 15 | (code & 7) << 6) << (16 * i);
+    const int r = 3 * pair;
+    return r == 0 ? upright : upright << r | upright >> (32 - r);
+  }
+  template <int NT>
+  __device__ static void multiply(float (&acc)[NT][4], const Held& held, const uint32_t (&b)[NT][8], int) {
+    const __nv_bfloat162 low = scale_pair(held.scales & 0xFF), high = scale_pair(held.scales >> 8);
+    const uint32_t words[4] = {held.codes.x, held.codes.y, held.codes.z, held.codes.w};
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+      const uint32_t a[4] = {decode(words[t], 0, low), decode(words[t], 1, high), decode(words[t], 2, low), decode(words[t], 3, high)};
+#pragma unroll
+      for (int n = 0; n < NT; ++n) mma_bf16(acc[n], a, b[n][2 * t], b[n][2 * t + 1]);
+    }
+  }
+  static constexpr float kFactor = 0x1p8f;                                   // 2^126 / 2^118
+};
+
+// Formats with an f16 scale per 32: codes are small integers, exact in bf16; a half's sum is scaled once, in f32.
+template <class Codes>
+struct ScaledUnit {
+  static constexpr int kBytes = Codes::kBytes + 64;
+  static constexpr bool kHalves = true;
+  struct Held { typename Codes::Held codes; __half low[2], high[2]; };
+  __device__ static Held load(const std::byte* unit, int lane) {
+    Held held;
+    held.codes = Codes::load(unit, lane);
+    const __half* scales = reinterpret_cast<const __half*>(unit + Codes::kBytes);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) held.low[h] = __ldcs(scales + h * 16 + lane / 4), held.high[h] = __ldcs(scales + h * 16 + 8 + lane / 4);
+    return held;
+  }
+  template <int NT>
+  __device__ static void multiply(float (&acc)[NT][4], const Held& held, const uint32_t (&b)[NT][8], int) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      uint32_t a[2][4];
+      Codes::decode(a, held.codes, h);
+      const float low = __half2float(held.low[h]), high = __half2float(held.high[h]);
+#pragma unroll
+      for (int n = 0; n < NT; ++n) {
+        float part[4] = {0, 0, 0, 0};
+        mma_bf16(part, a[0], b[n][4 * h], b[n][4 * h + 1]);
+        mma_bf16(part, a[1], b[n][4 * h + 2], b[n][4 * h + 3]);
+        acc[n][0] = fmaf(part[0], low, acc[n][0]);
+        acc[n][1] = fmaf(part[1], low, acc[n][1]);
+        acc[n][2] = fmaf(part[2], high, acc[n][2]);
+        acc[n][3] = fmaf(part[3], high, acc[n][3]);
+      }
+    }
+  }
+  static constexpr float kFactor = 1.0f;
+};
+
+struct Q8Codes {
+  static constexpr int kBytes = 1024;
+  struct Held { uint4 half[2]; };
+  __device__ static Held load(const std::byte* unit, int lane) {
+    return {{__ldcs(reinterpret_cast<const uint4*>(unit) + lane), __ldcs(reinterpret_cast<const uint4*>(unit) + 32 + lane)}};
+  }
+  // Four int8 to two registers of bf16 pairs, through f32: 2^23 + (code + 128) - (2^23 + 128).
+  __device__ static void widen(uint32_t& p01, uint32_t& p23, uint32_t codes) {
+    const uint32_t u = codes ^ 0x80808080u;
+    float f[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) f[i] = __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7540 + i)) - 8388736.0f;
+    p01 = pack_bf16(f[0], f[1]);
+    p23 = pack_bf16(f[2], f[3]);
+  }
+  // A lane's 16 bytes of a half: [t][row g: i 0,1  row g+8: i 0,1  row g: i 2,3  row g+8: i 2,3].
+  __device__ static void decode(uint32_t (&a)[2][4], const Held& held, int h) {
+    widen(a[0][0], a[0][1], held.half[h].x);
+    widen(a[0][2], a[0][3], held.half[h].y);
+    widen(a[1][0], a[1][1], held.half[h].z);
+    widen(a[1][2], a[1][3], held.half[h].w);
+  }
+};
+
+struct Q4Codes {
+  static constexpr int kBytes = 512;
+  struct Held { uint4 codes; };
+  __device__ static Held load(const std::byte* unit, int lane) { return {__ldcs(reinterpret_cast<const uint4*>(unit) + lane)}; }
+  // Nibble p in the low half, p + 4 in the high one: 0x4300 | c is 128 + c in bf16.
+  __device__ static uint32_t widen(uint32_t word, int pair) {
+    uint32_t bits = ((word >> (4 * pair)) & 0x000F000Fu) | 0x43004300u;
+    const __nv_bfloat162 v = __hsub2(*reinterpret_cast<__nv_bfloat162*>(&bits), __float2bfloat162_rn(136.0f));
+    return *reinterpret_cast<const uint32_t*>(&v);
+  }
+  __device__ static void decode(uint32_t (&a)[2][4], const Held& held, int h) {
+    const uint32_t w0 = h == 0 ? held.codes.x : held.codes.z, w1 = h == 0 ? held.codes.y : held.codes.w;
+#pragma unroll
+    for (int p = 0; p < 4; ++p) a[0][p] = widen(w0, p), a[1][p] = widen(w1, p);
+  }
+};
+
+using Q8Unit = ScaledUnit<Q8Codes>;
+using Q4Unit = ScaledUnit<Q4Codes>;
+
+}  // namespace ridge::cuda

@@ -1,0 +1,133 @@
+#include "cuda/repack.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "cuda/lib/unit.h"
+
+namespace ridge::cuda {
+namespace {
+
+struct Raw { const std::byte* data; int64_t stride, rows, cols; FormatId format; };
+
+// Input k of lane quarter q: operand t of the unit, its i-th of four (lib/unit.h).
+template <bool kHalves>
+__device__ int input_of(int q, int t, int i) { return kHalves ? t / 2 * 32 + q * 8 + t % 2 * 4 + i : q * 16 + t * 4 + i; }
+
+__device__ float number(const Raw& raw, int64_t row, int64_t k) {
+  if (row >= raw.rows || k >= raw.cols) return 0.0f;
+  const std::byte* p = raw.data + row * raw.stride;
+  if (raw.format == FormatId::f32) return reinterpret_cast<const float*>(p)[k];
+  if (raw.format == FormatId::f16) return __half2float(reinterpret_cast<const __half*>(p)[k]);
+  return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(p)[k]);
+}
+
+__global__ void pack_bf16_units(std::byte* units, Raw raw, int n_units) {
+  const int lane = threadIdx.x % 32, t = threadIdx.x / 32, unit = blockIdx.x;
+  const int64_t tile = blockIdx.y;
+  const int g = lane / 4, q = lane % 4;
+  uint32_t a[4];
+#pragma unroll
+  for (int p = 0; p < 4; ++p) {
+    const int64_t row = tile * kTileRows + g + (p % 2) * 8, k = unit * kUnit + input_of<false>(q, t, p / 2 * 2);
+    a[p] = pack_bf16(number(raw, row, k), number(raw, row, k + 1));
+  }
+  reinterpret_cast<uint4*>(units + (tile * n_units + unit) * Bf16Unit::kBytes)[t * 32 + lane] = {a[0], a[1], a[2], a[3]};
+}
+
+// Code k of a GGUF row: the nibble or byte as stored.
+__device__ uint32_t code(const Raw& raw, int64_t row, int64_t k) {
+  if (row >= raw.rows || k >= raw.cols) return raw.format == FormatId::q4_0 ? 8 : 0;
+  const std::byte* p = raw.data + row * raw.stride;
+  if (raw.format == FormatId::q8_0) return uint32_t(p[k / 32 * 34 + 2 + k % 32]);
+  if (raw.format == FormatId::q4_0) {
+    const uint32_t byte = uint32_t(p[k / 32 * 18 + 2 + k % 16]);
+    return k % 32 < 16 ? byte & 15 : byte >> 4;
+  }
+  // nvfp4: 4 scales, then per 16 numbers 8 bytes: low nibbles first
+  const uint32_t byte = uint32_t(p[k / 64 * 36 + 4 + k % 64 / 16 * 8 + k % 8]);
+  return k % 16 < 8 ? byte & 15 : byte >> 4;
+}
+
+template <bool kHalves>
+__device__ uint32_t code_word(const Raw& raw, int64_t tile, int unit, int lane, int t) {
+  uint32_t word = 0;
+  for (int p = 0; p < 4; ++p)
+    for (int i = 0; i < 2; ++i) {
+      const int64_t row = tile * kTileRows + lane / 4 + (p % 2) * 8;
+      const uint32_t c = code(raw, row, unit * kUnit + input_of<kHalves>(lane % 4, t, p / 2 * 2 + i));
+      word |= raw.format == FormatId::nvfp4 ? Nvfp4Unit::place(c, p, i) : c << (4 * (p + 4 * i));
+    }
+  return word;
+}
+
+__global__ void pack_code_units(std::byte* units, Raw raw, int n_units) {
+  const int lane = threadIdx.x, unit = blockIdx.x;
+  const int64_t tile = blockIdx.y;
+  const int g = lane / 4, q = lane % 4;
+  const auto scale_bits = [&](int64_t row, int half) {
+    const int64_t block = unit * 2 + half;
+    if (row >= raw.rows || block * 32 >= raw.cols) return uint16_t{0};
+    return *reinterpret_cast<const uint16_t*>(raw.data + row * raw.stride + block * (raw.format == FormatId::q8_0 ? 34 : 18));
+  };
+  if (raw.format == FormatId::nvfp4) {
+    std::byte* to = units + (tile * n_units + unit) * Nvfp4Unit::kBytes;
+    reinterpret_cast<uint4*>(to)[lane] = {code_word<false>(raw, tile, unit, lane, 0), code_word<false>(raw, tile, unit, lane, 1),
+                                          code_word<false>(raw, tile, unit, lane, 2), code_word<false>(raw, tile, unit, lane, 3)};
+    for (int r = 0; r < 2; ++r) {
+      const int64_t row = tile * kTileRows + g + 8 * r;
+      to[512 + 2 * lane + r] = row < raw.rows && unit * kUnit + q * 16 < raw.cols ? raw.data[row * raw.stride + unit * 36 + q] : std::byte{0};
+    }
+  } else if (raw.format == FormatId::q4_0) {
+    std::byte* to = units + (tile * n_units + unit) * Q4Unit::kBytes;
+    reinterpret_cast<uint4*>(to)[lane] = {code_word<true>(raw, tile, unit, lane, 0), code_word<true>(raw, tile, unit, lane, 1),
+                                          code_word<true>(raw, tile, unit, lane, 2), code_word<true>(raw, tile, unit, lane, 3)};
+    reinterpret_cast<uint16_t*>(to + 512)[lane] = scale_bits(tile * kTileRows + lane % 16, lane / 16);
+  } else {
+    std::byte* to = units + (tile * n_units + unit) * Q8Unit::kBytes;
+    for (int t = 0; t < 4; ++t) {                                            // operand t of four: half t / 2
+      uint32_t words[2] = {0, 0};
+      for (int p = 0; p < 4; ++p)
+        for (int i = 0; i < 2; ++i) {
+          const int64_t row = tile * kTileRows + g + (p % 2) * 8;
+          words[p / 2] |= code(raw, row, unit * kUnit + input_of<true>(q, t, p / 2 * 2 + i)) << (8 * (p % 2 * 2 + i));
+        }
+      reinterpret_cast<uint2*>(to + t / 2 * 512)[lane * 2 + t % 2] = {words[0], words[1]};
+    }
+    reinterpret_cast<uint16_t*>(to + 1024)[lane] = scale_bits(tile * kTileRows + lane % 16, lane / 16);
+  }
+}
+
+int unit_bytes(FormatId format) {
+  switch (format) {
+    case FormatId::f32: case FormatId::f16: case FormatId::bf16: return Bf16Unit::kBytes;
+    case FormatId::nvfp4: return Nvfp4Unit::kBytes;
+    case FormatId::q8_0: return Q8Unit::kBytes;
+    case FormatId::q4_0: return Q4Unit::kBytes;
+    default: return 0;
+  }
+}
+
+}  // namespace
+
+int64_t packed_bytes(FormatId format, int64_t rows, int64_t cols) {
+  return (rows + kTileRows - 1) / kTileRows * ((cols + kUnit - 1) / kUnit) * unit_bytes(format);
+}
+
+void repack(std::byte* units, const std::byte* raw, int64_t stride, FormatId format, int64_t rows, int64_t cols, cudaStream_t stream) {
+  const int n_units = int((cols + kUnit - 1) / kUnit);
+  const int64_t n_tiles = (rows + kTileRows - 1) / kTileRows;
+  const Raw from{raw, stride, rows, cols, format};
+  // The grid's second dimension ends at 65535.
+  for (int64_t first = 0; first < n_tiles; first += 65535) {
+    const dim3 grid(n_units, unsigned(n_tiles - first < 65535 ? n_tiles - first : 65535));
+    Raw part = from;
+    part.data += first * kTileRows * stride;
+    part.rows -= first * kTileRows;
+    std::byte* to = units + first * n_units * unit_bytes(format);
+    if (unit_bytes(format) == Bf16Unit::kBytes) pack_bf16_units<<<grid, 128, 0, stream>>>(to, part, n_units);
+    else pack_code_units<<<grid, 32, 0, stream>>>(to, part, n_units);
+  }
+}
+
+}  // namespace ridge::cuda

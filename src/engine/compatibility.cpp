@@ -1,0 +1,37 @@
+#include "engine/compatibility.h"
+
+#include "base/error.h"
+#include "engine/device.h"
+
+namespace ridge {
+
+std::vector<Combination> compatibility_table() {
+  std::vector<Combination> table;
+  for (const std::string& device : known_devices())
+    for (const FormatId activations : {FormatId::f32, FormatId::i8})
+      for (const FormatId kv : {FormatId::f32, FormatId::f16, FormatId::bf16}) {
+        Combination c{device, activations, kv, true, ""};
+        if (activations == FormatId::i8 && device == "ref") c.note = "ref multiplies in f32 whatever was asked for";
+        else if (activations == FormatId::i8) c.note = "quantized weights only; f32, f16 and bf16 weights multiply in f32";
+        table.push_back(c);
+      }
+  return table;
+}
+
+FormatId resolve_kv_format(const EngineOptions& options) {
+  if (options.kv_format != FormatId::unknown) return options.kv_format;
+  return options.activations == FormatId::f32 ? FormatId::f32 : FormatId::f16;
+}
+
+void check_compatibility(const EngineOptions& options) {
+  const std::string device = resolve_device(options.device);
+  const FormatId kv = resolve_kv_format(options);
+  if (options.activations != FormatId::f32 && options.activations != FormatId::i8)
+    fail("activations in {} are not supported: use i8 or f32", format(options.activations).name);
+  if (kv != FormatId::f32 && kv != FormatId::f16 && kv != FormatId::bf16) fail("KV in {} is not supported: use f32, f16 or bf16", format(kv).name);
+  for (const Combination& c : compatibility_table())
+    if (c.device == device && c.activations == options.activations && c.kv_format == kv && !c.works)
+      fail("device {} with {} activations and KV in {} does not work: {}", device, format(c.activations).name, format(kv).name, c.note);
+}
+
+}  // namespace ridge

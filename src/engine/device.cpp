@@ -1,0 +1,43 @@
+#include "engine/device.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/error.h"
+#include "cpu/cpu_backend.h"
+#include "ref/ref_backend.h"
+
+namespace ridge {
+
+std::vector<std::string> known_devices() { return {"cpu", "ref"}; }
+
+std::string resolve_device(const std::string& device) {
+  if (device == "auto") return "cpu";
+  const std::vector<std::string> known = known_devices();
+  if (std::find(known.begin(), known.end(), device) == known.end()) fail("device '{}' is unknown: there are auto, {}", device, fmt::join(known, ", "));
+  return device;
+}
+
+std::unique_ptr<Backend> make_backend(const EngineOptions& options) {
+  if (options.n_threads < 0 || options.n_threads > 4096) fail("threads = {}: must be 0 (one per core) to 4096", options.n_threads);
+  if (resolve_device(options.device) == "ref") {
+    if (!options.isa.empty()) fail("device ref has no ISAs to choose from ('{}' was asked for): leave it out, or use device cpu", options.isa);
+    return make_ref_backend();
+  }
+  return make_cpu_backend({.n_threads = options.n_threads, .isa = options.isa});
+}
+
+int64_t free_memory() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key, unit;
+  int64_t kilobytes = 0;
+  while (meminfo >> key >> kilobytes) {
+    std::getline(meminfo, unit);
+    if (key == "MemAvailable:") return kilobytes * 1024;
+  }
+  return int64_t{4} << 30;                   // a system that does not say: assume little
+}
+
+}  // namespace ridge

@@ -1,0 +1,73 @@
+// The engine: requests in, tokens out. step() is the table of contents of the whole system:
+// the scheduler grants tokens, batch lays them out as a Step, the decoder runs it on the backend, the sampler appends tokens.
+#pragma once
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/ledger.h"
+#include "engine/options.h"
+#include "engine/scheduler.h"
+#include "files/checkpoint.h"
+#include "model/model.h"
+#include "sample/sampler.h"
+#include "sequence/batch.h"
+
+namespace ridge {
+
+struct Request {
+  std::vector<int32_t> prompt;
+  SamplingParams params;
+  bool wants_all_logits = false;             // every row goes to the logits sink; with max_tokens 0 the prompt is scored and nothing generated
+};
+
+// What a step did for one sequence. A sequence's last event has a finish reason; nothing is known of it afterwards.
+struct Event {
+  uint64_t id;
+  std::vector<Sampled> sampled;              // new tokens, usually one; a token that stopped the sequence is the last of them
+  FinishReason finish = FinishReason::none;
+  std::string error;                         // with FinishReason::error
+};
+
+struct EngineStats {
+  int64_t n_steps = 0, n_prefill_tokens = 0, n_decode_tokens = 0, n_preemptions = 0, n_rope_restarts = 0;
+  double seconds_in_steps = 0;
+};
+
+class Engine {
+ public:
+  Engine(const Checkpoint& checkpoint, EngineOptions options);
+  ~Engine();
+
+  // Throws Error when the request can never run (empty prompt, token out of range, longer than the context, bad parameters).
+  uint64_t submit(Request request);
+  void cancel(uint64_t id);                  // its last event says cancelled; an id that has ended already is ignored
+  bool idle() const;                         // nothing waiting or running, and no event to hand out
+  void discard_events();                     // of cancelled requests that nobody waits for any more
+  // One forward pass. Stop ids (eos and stop_token_ids) end a sequence here; stop strings are the caller's business, who has the text.
+  std::vector<Event> step();
+
+  // Called with rows of logits of sequences that want all of them: (id, position of the row's token, logits [n_vocab]). A row that is computed again (after
+  // a preemption, or when the rotary angles changed) comes again.
+  using LogitsSink = std::function<void(uint64_t id, int position, std::span<const float> logits)>;
+  void set_logits_sink(LogitsSink sink);
+  // Tests: preempt a sequence now (its pages are dropped and recomputed); nothing when it is not running.
+  void preempt(uint64_t id);
+
+  const Model& model() const;
+  const KvCache& kv() const;
+  Backend& backend();
+  Ledger& ledger();
+  const EngineStats& stats() const;
+  int max_context() const;                   // tokens of one sequence, prompt and answer
+  const EngineOptions& options() const;
+  void check_integrity() const;              // of the KV cache against all live sequences
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ridge

@@ -1,0 +1,28 @@
+// What an engine is made with: the device, the arithmetic and the memory it may use.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "formats/format.h"
+
+namespace ridge {
+
+struct EngineOptions {
+  std::string device = "auto";               // auto, cpu, ref
+  std::string isa;                           // cpu: scalar, neon, avx2, avx512; empty: the best this machine has
+  int n_threads = 0;                         // 0: one per core
+  FormatId activations = FormatId::i8;
+  FormatId kv_format = FormatId::unknown;    // unknown: f32 when activations are f32, else f16
+  int max_context = 0;                       // --ctx-size; 0: the model's, cut to what fits
+  int max_seqs = 16;
+  int max_batch_tokens = 512;                // token budget of a step
+  int max_logits = 0;                        // rows of logits a step may ask for; 0: one per sequence. Requests that want all logits go faster with more
+  int page_size = 64;
+  int64_t kv_bytes = 0;                      // 0: enough for max_context once, or a quarter of the free memory, whichever is less but at least one sequence
+  bool rope_dynamic_exact = false;
+  bool profile = false;                      // time every op
+  std::function<void(double share, const std::string& what)> progress;
+};
+
+}  // namespace ridge

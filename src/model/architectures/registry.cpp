@@ -1,0 +1,60 @@
+// The table of families, and loading: config.json -> family -> a Model with prepared weights.
+#include "model/architectures/registry.h"
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+
+namespace ridge {
+namespace {
+
+struct Family { std::string_view model_type; void (*build)(Construction&); };
+constexpr Family kFamilies[] = {
+    {"llama", build_llama},   {"mistral", build_mistral}, {"qwen2", build_qwen2},     {"qwen3", build_qwen3},   {"phi3", build_phi3},
+    {"gpt2", build_gpt2},     {"starcoder2", build_starcoder2}, {"olmo2", build_olmo2}, {"olmo3", build_olmo3}, {"smollm3", build_smollm3},
+    {"granite", build_granite}, {"gemma", build_gemma},   {"gemma2", build_gemma2},   {"gemma3_text", build_gemma3}, {"gemma3", build_gemma3},
+};
+
+const Family& find_family(const Config& config) {
+  const std::string type = config.text("model_type");
+  for (const Family& f : kFamilies)
+    if (f.model_type == type) return f;
+  config.refuse("model_type", fmt::format("no such family is known; the nearest are {} (all: {})", fmt::join(nearest_names(type, known_families(), 3), ", "),
+                                          fmt::join(known_families(), ", ")));
+}
+
+// How the weights are stored is read from the tensors themselves (files/quant_config); here only methods that nobody would recognise there are refused.
+void check_quantization(const Config& config) {
+  if (!config.has("quantization_config")) return;
+  const Config section = config.section("quantization_config");
+  const std::string method = section.text_or("quant_method", "absent");
+  if (method != "modelopt" && method != "compressed-tensors")
+    section.refuse("quant_method", "known methods are modelopt and compressed-tensors (NVFP4); use the bf16, a GGUF or an NVFP4 version of this model");
+}
+
+}  // namespace
+
+std::vector<std::string> known_families() {
+  std::vector<std::string> names;
+  for (const Family& f : kFamilies) names.emplace_back(f.model_type);
+  return names;
+}
+
+std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, Backend& backend, const ModelOptions& options) {
+  const Config config(checkpoint.config, fmt::format("config.json of {}", checkpoint.name));
+  if (!checkpoint.weights) fail("{} has a configuration but no weights: fetch the whole model (ridge pull)", checkpoint.name);
+  if (options.kv_format != FormatId::f32 && options.kv_format != FormatId::f16 && options.kv_format != FormatId::bf16)
+    fail("KV format {} is not supported; use f32, f16 or bf16", format(options.kv_format).name);
+  const Family& family = find_family(config);
+  check_quantization(config);
+
+  auto model = std::make_unique<Model>();
+  model->family = family.model_type;
+  Weights weights(checkpoint, backend, options, *model);
+  Construction construction(config, weights, options, *model);
+  family.build(construction);
+  if (options.progress) options.progress(1.0, checkpoint.name);
+  return model;
+}
+
+}  // namespace ridge

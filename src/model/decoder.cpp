@@ -1,0 +1,82 @@
+// The one forward pass: embed, angles, blocks, final norm, head. Which ops run depends on the model alone, never on the values in a step.
+#include <algorithm>
+
+#include "base/check.h"
+#include "model/model.h"
+
+namespace ridge {
+namespace {
+
+// q, k, v and what attention saw; gate, up and a part's output before its norm use the same ones.
+constexpr int kScratchBuffers = 4;
+
+}  // namespace
+
+Workspace::Workspace(const Model& model, Backend& backend, int max_tokens, int max_logits) {
+  x = backend.allocate_f32(max_tokens, model.d_model);
+  pending = backend.allocate_f32(max_tokens, model.d_model);
+  normed = backend.allocate_f32(max_tokens, model.d_model);
+  for (int i = 0; i < kScratchBuffers; i++) scratch.push_back(backend.allocate_f32(max_tokens, model.widest));
+  for (const auto& rope : model.ropes) angles.push_back(backend.allocate_f32(max_tokens, 2 * rope->n_freqs()));
+  gathered = backend.allocate_f32(max_logits, model.d_model);
+  logits = backend.allocate_f32(max_logits, model.n_vocab);
+}
+
+Tensor Pass::scratch(int i, int64_t cols) const { return workspace_.scratch[static_cast<size_t>(i)].slice_rows(0, n_tokens()).slice_cols(0, cols); }
+
+Tensor Pass::angles(int rope) const { return workspace_.angles[static_cast<size_t>(rope)].slice_rows(0, n_tokens()); }
+
+void forward(const Model& model, Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv) {
+  const int n_tokens = step.n_tokens(), n_logits = step.n_logits();
+  CHECK_LE(n_tokens, workspace.x.rows);
+  CHECK_LE(n_logits, workspace.logits.rows);
+  CHECK_EQ(kv.size(), model.kv_specs.size());
+  backend.begin(step);
+  Pass pass(backend, step, workspace, kv);
+  Stream stream{.x = workspace.x.slice_rows(0, n_tokens)};
+
+  pass.run(Embed{.out = stream.x, .table = &model.embed, .scale = model.embed_scale});
+  if (model.embed_positions.rows > 0) pass.run(Embed{.out = stream.x, .table = &model.embed_positions, .by_position = true, .add = true});
+  for (size_t r = 0; r < model.ropes.size(); r++)
+    pass.run(RopeAngles{.angles = pass.angles(static_cast<int>(r)), .rope = static_cast<int>(r), .n_freqs = model.ropes[r]->n_freqs()});
+
+  for (const auto& block : model.blocks) block->forward(pass, stream);
+
+  if (n_logits > 0) {
+    const Tensor gathered = workspace.gathered.slice_rows(0, n_logits), normed = workspace.normed.slice_rows(0, n_logits), logits = workspace.logits.slice_rows(0, n_logits);
+    pass.run(GatherRows{.out = gathered, .x = stream.x, .pending = stream.pending, .pending_scale = stream.pending_scale});
+    pass.run(AddNorm{.out = normed, .x = gathered, .weight = model.final_norm, .bias = model.final_norm_bias, .eps = model.final_norm_eps,
+                     .weight_offset = model.final_norm_offset, .kind = model.final_norm_kind});
+    pass.run(Matmul{.out = {logits}, .x = normed, .w = {model.head}, .bias = {model.head_bias}});
+    if (model.logit_scale != 1.0f || model.logit_softcap > 0) pass.run(ScaleCap{.x = logits, .scale = model.logit_scale, .cap = model.logit_softcap});
+  }
+  backend.end();
+}
+
+int Model::rope_class(int n_known) const {
+  int rope_class = 0;
+  for (const auto& rope : ropes) rope_class = std::max(rope_class, rope->class_of(n_known));
+  return rope_class;
+}
+
+void Model::write_rope_row(Step& step, int row, int rope_class) const {
+  for (size_t r = 0; r < ropes.size(); r++) {
+    float* out = step.rope_freqs(static_cast<int>(r), row);
+    out[step.limits().n_freqs] = ropes[r]->frequencies(out, rope_class);
+  }
+}
+
+int Model::n_freqs() const {
+  int n = 0;
+  for (const auto& rope : ropes) n = std::max(n, rope->n_freqs());
+  return n;
+}
+
+int64_t Model::streamed_bytes() const {
+  int64_t n = 0;
+  for (const ComponentSize& c : sizes)
+    if (c.streamed) n += c.bytes;
+  return n;
+}
+
+}  // namespace ridge

@@ -1,0 +1,113 @@
+// A Model: what an architecture file constructs and the one decoder runs. It holds modules wired to prepared weights; it computes nothing itself.
+// Tensor names are Hugging Face's. A family is one file in architectures/, found by the config's model_type.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "files/checkpoint.h"
+#include "model/rope.h"
+
+namespace ridge {
+
+class Pass;
+
+// The residual stream. `pending` is the last branch's output, not yet added, so that add and norm are one op.
+struct Stream {
+  Tensor x, pending;                         // [T, d_model]; pending empty at first
+  float pending_scale = 1.0f;
+};
+
+class Module {
+ public:
+  virtual ~Module() = default;
+  virtual void forward(Pass& pass, Tensor out, Tensor x) const = 0;
+};
+
+class Block {
+ public:
+  virtual ~Block() = default;
+  virtual void forward(Pass& pass, Stream& stream) const = 0;
+};
+
+struct ModelOptions {
+  FormatId activations = FormatId::i8;       // i8 for quantized weights (plain number formats always use f32), or f32: the exact path
+  FormatId kv_format = FormatId::f16;        // f32, f16 or bf16
+  bool rope_dynamic_exact = false;           // dynamic NTK follows every token instead of a length class
+  std::function<void(double share, const std::string& what)> progress;     // while loading; may be empty
+};
+
+// Bytes and parameters by component, for `ridge inspect` and the roofline.
+struct ComponentSize {
+  std::string component;                     // "embedding", "attention", "mlp", "norms", "head"
+  int64_t n_params = 0, bytes = 0;           // bytes as prepared
+  bool streamed = true;                      // read once per decoded token (the embedding table is not)
+};
+
+struct Model {
+  std::string family;                        // "llama"
+  int n_vocab = 0, d_model = 0, n_layers = 0, max_context = 0;
+  float embed_scale = 1.0f;
+  Weight embed, embed_positions;             // embed_positions.rows == 0: none (GPT-2 has them)
+  std::vector<std::unique_ptr<Block>> blocks;
+  // Final norm and head.
+  Tensor final_norm, final_norm_bias;
+  float final_norm_eps = 0, final_norm_offset = 0;
+  NormKind final_norm_kind = NormKind::rms;
+  const Weight* head = nullptr;
+  Tensor head_bias;
+  float logit_scale = 1.0f, logit_softcap = 0;
+
+  std::vector<std::unique_ptr<Rope>> ropes;  // RopeAngles::rope indexes this
+  std::vector<KvSpec> kv_specs;              // one per KV handle; modules hold the index
+  int widest = 0;                            // columns the workspace's widest intermediate needs
+  std::vector<ComponentSize> sizes;
+  std::vector<std::unique_ptr<Weight>> weights;    // owners of what modules point to
+
+  // The class of the rotary angles when n_known tokens of a sequence are known; when it changes, what was computed before is stale.
+  int rope_class(int n_known) const;
+  void write_rope_row(Step& step, int row, int rope_class) const;    // frequencies and factor of every rope for a class
+  int n_freqs() const;                       // of the longest rope
+  int64_t streamed_bytes() const;            // weights read per decoded token
+};
+
+// Reads config and weights, checks every shape, prepares the weights on the backend. Throws Error naming the key or tensor, the value, and what would work.
+std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, Backend& backend, const ModelOptions& options);
+
+std::vector<std::string> known_families();
+
+// Buffers for one step of at most max_tokens rows, made once.
+struct Workspace {
+  Workspace(const Model& model, Backend& backend, int max_tokens, int max_logits);
+  Tensor x, pending, normed;                 // [max_tokens, d_model]
+  std::vector<Tensor> scratch;               // [max_tokens, widest]: q, k, v and attention output; then gate and up
+  std::vector<Tensor> angles;                // one per rope: [max_tokens, 2 * n_freqs]
+  Tensor gathered;                           // [max_logits, d_model]
+  Tensor logits;                             // [max_logits, n_vocab]
+};
+
+// What modules see while a step runs.
+class Pass {
+ public:
+  Pass(Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv) : backend_(backend), step_(step), workspace_(workspace), kv_(kv) {}
+  void run(const Op& op) { backend_.run(op); }
+  int n_tokens() const { return step_.n_tokens(); }
+  Workspace& workspace() { return workspace_; }
+  Tensor scratch(int i, int64_t cols) const;                  // [n_tokens, cols] of scratch buffer i
+  Tensor angles(int rope) const;                              // [n_tokens, 2 * n_freqs]
+  const KvRef& kv(int handle) const { return kv_[handle]; }
+
+ private:
+  Backend& backend_;
+  const Step& step_;
+  Workspace& workspace_;
+  const std::vector<KvRef>& kv_;
+};
+
+// The only forward: embeds, walks the blocks, and leaves logits of the step's logit rows in workspace.logits (rows [0, n_logits)).
+void forward(const Model& model, Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv);
+
+}  // namespace ridge

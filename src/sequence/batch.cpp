@@ -1,0 +1,41 @@
+#include "sequence/batch.h"
+
+#include "base/check.h"
+
+namespace ridge {
+namespace {
+
+// Sequences of one class share a rope row.
+int rope_row_of(Step& step, std::span<const Grant> grants, size_t i, const RopeRow& rope_row) {
+  const int rope_class = grants[i].sequence->track.rope_class;
+  for (size_t j = 0; j < i; ++j)
+    if (grants[j].sequence->track.rope_class == rope_class) return step.seqs()[j].rope_row;
+  const int row = step.add_rope_row();
+  rope_row(step, row, rope_class);
+  return row;
+}
+
+}  // namespace
+
+void fill_step(Step& step, std::span<const Grant> grants, int page_size, const RopeRow& rope_row) {
+  step.clear();
+  step.set_page_size(page_size);
+  for (size_t i = 0; i < grants.size(); ++i) {
+    const Sequence& sequence = *grants[i].sequence;
+    const Track& track = sequence.track;
+    const int n_context = track.n_computed + grants[i].n_tokens;
+    CHECK(grants[i].n_tokens > 0 && n_context <= sequence.n_known());
+    StepSeq seq{.slot = sequence.slot, .first_row = step.n_tokens(), .n_rows = grants[i].n_tokens, .n_context = n_context};
+    seq.rope_row = rope_row_of(step, grants, i, rope_row);
+    const size_t n_pages = (n_context + page_size - 1) / page_size;
+    for (size_t g = 0; g < track.pages.size(); ++g) {
+      CHECK_GE(track.pages[g].size(), n_pages);
+      seq.first_page[g] = step.add_pages(std::span(track.pages[g]).first(n_pages));
+    }
+    const int index = step.add_seq(seq);
+    for (int position = track.n_computed; position < n_context; ++position)
+      step.add_token(sequence.tokens[position], position, index, sequence.wants_all_logits || position == sequence.n_known() - 1);
+  }
+}
+
+}  // namespace ridge

@@ -1,0 +1,22 @@
+// Lays the granted tokens of sequences out as a Step: rows, page tables, rope rows.
+#pragma once
+#include <functional>
+#include <span>
+
+#include "backend/step.h"
+#include "sequence/sequence.h"
+
+namespace ridge {
+
+struct Grant {
+  Sequence* sequence;
+  int n_tokens;                              // of those not computed yet; pages are reserved already
+};
+
+// Writes frequencies of every rope for a class into a Step's rope row (rope_freqs): the model's part, so that `sequence` need not know the model.
+using RopeRow = std::function<void(Step& step, int row, int rope_class)>;
+
+// A row asks for logits when it is the last known token of its sequence, or always when the sequence wants all logits.
+void fill_step(Step& step, std::span<const Grant> grants, int page_size, const RopeRow& rope_row);
+
+}  // namespace ridge

@@ -1,0 +1,214 @@
+// Matmul: every stored format in both arithmetics, against sums in double precision over the same quantized values and against ref; and the same bits from
+// every ISA, candidate, number of threads and number of tokens.
+#include "conformance/conformance.h"
+
+namespace ridge::conformance {
+namespace {
+
+constexpr FormatId kFormats[] = {FormatId::f32,  FormatId::f16,  FormatId::bf16, FormatId::q8_0, FormatId::q4_0, FormatId::q4_1, FormatId::q6_k, FormatId::nvfp4,
+                                 FormatId::q5_0, FormatId::q5_1, FormatId::q2_k, FormatId::q3_k, FormatId::q4_k, FormatId::q5_k, FormatId::mxfp4};
+constexpr Arithmetic kInt8{FormatId::i8, 32}, kFloat{FormatId::f32, 32};
+
+bool plain(FormatId f) { return format(f).block_elems == 1; }
+
+// Lengths that leave the last superblock of 64 partly empty where the format allows it.
+std::vector<int64_t> widths(FormatId f) {
+  switch (format(f).block_elems) {
+    case 1: return {1, 50, 64, 203};
+    case 32: return {32, 96, 192};
+    case 64: return {64, 192};
+    default: return {256, 768};
+  }
+}
+
+// x as arithmetic i8 sees it: per 32 inputs, integers in [-127, 127] times a scale.
+Matrix as_int8(const Matrix& x) {
+  Matrix out = x;
+  for (int64_t r = 0; r < x.rows; ++r)
+    for (int64_t k = 0; k < x.cols; k += 32) {
+      const int64_t last = std::min(k + 32, x.cols);
+      float largest = 0;
+      for (int64_t i = k; i < last; ++i) largest = std::max(largest, std::fabs(x.row(r)[i]));
+      const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
+      for (int64_t i = k; i < last; ++i) out.row(r)[i] = static_cast<float>(std::nearbyint(x.row(r)[i] * inverse)) * (largest / 127.0f);
+    }
+  return out;
+}
+
+struct Problem {
+  Matrix x;
+  std::vector<std::unique_ptr<OwnedWeight>> weights;
+  std::vector<Arithmetic> arithmetic;
+  std::vector<std::vector<float>> bias;      // empty: none
+};
+
+std::unique_ptr<OwnedWeight> random_weight(Rng& rng, int64_t rows, int64_t cols, FormatId f) {
+  auto w = encode(random_matrix(rng, rows, cols, 0.3f), f);
+  if (f == FormatId::nvfp4) w->stored.scale = 0.37f;
+  return w;
+}
+
+Problem problem(Rng& rng, int64_t n_tokens, int64_t rows, int64_t cols, FormatId f, Arithmetic a, bool with_bias) {
+  Problem p{.x = random_matrix(rng, n_tokens, cols), .weights = {}, .arithmetic = {a}, .bias = {{}}};
+  p.weights.push_back(random_weight(rng, rows, cols, f));
+  if (with_bias) p.bias[0] = random_matrix(rng, 1, rows).values;
+  return p;
+}
+
+std::vector<Matrix> run(Backend& backend, const Problem& p, int64_t first, int64_t n) {
+  std::vector<Weight> weights;
+  for (size_t i = 0; i < p.weights.size(); ++i) weights.push_back(backend.prepare(p.weights[i]->stored, p.arithmetic[i]));
+  Matmul op;
+  op.x = put(backend, p.x.slice(first, n));
+  for (size_t i = 0; i < weights.size(); ++i) {
+    op.w[i] = &weights[i];
+    op.out[i] = backend.allocate_f32(n, weights[i].rows);
+    if (!p.bias[i].empty()) op.bias[i] = backend.upload(p.bias[i].data(), weights[i].rows);
+  }
+  run_step(backend, *plan_step({{0, static_cast<int>(n)}}, {}).step, {op});
+  std::vector<Matrix> out;
+  for (size_t i = 0; i < weights.size(); ++i) out.push_back(get(backend, op.out[i]));
+  return out;
+}
+
+// The result in double precision, and how large the terms of each sum were together: what rounding errors are relative to.
+void expect_exact(const Matrix& out, const Problem& p, size_t i, const std::string& what) {
+  const StoredWeight& w = p.weights[i]->stored;
+  const Matrix x = p.arithmetic[i].x == FormatId::i8 && !plain(w.format) ? as_int8(p.x) : p.x;
+  std::vector<float> row(static_cast<size_t>(w.cols));
+  for (int64_t n = 0; n < w.rows; ++n) {
+    decode_stored_row(row.data(), w, n);
+    for (int64_t t = 0; t < x.rows; ++t) {
+      double sum = p.bias[i].empty() ? 0 : p.bias[i][static_cast<size_t>(n)], size = std::fabs(sum);
+      for (int64_t k = 0; k < w.cols; ++k) {
+        const double term = double(row[static_cast<size_t>(k)]) * x.row(t)[k];
+        sum += term, size += std::fabs(term);
+      }
+      ASSERT_NEAR(out.row(t)[n], sum, 2e-6 * size + 1e-30) << what << " token " << t << " output " << n;
+    }
+  }
+}
+
+std::string name_of_case(FormatId f, Arithmetic a, int64_t n_tokens, int64_t rows, int64_t cols) {
+  return std::string(format(f).name) + (a == kInt8 ? " i8 " : " f32 ") + std::to_string(n_tokens) + " tokens " + std::to_string(rows) + "x" + std::to_string(cols);
+}
+
+TEST(Matmul, IsTheSumOfProductsOfQuantizedValues) {
+  const auto backend = make_cpu({available_isas().front(), 2});
+  Rng rng(1);
+  for (const FormatId f : kFormats)
+    for (const Arithmetic a : {kInt8, kFloat})
+      for (const int64_t cols : widths(f))
+        for (const int64_t n_tokens : {1, 7, 20}) {
+          const int64_t rows = pick(rng, {1, 16, 33, 72});
+          const Problem p = problem(rng, n_tokens, rows, cols, f, a, rng() % 2 == 0);
+          expect_exact(run(*backend, p, 0, n_tokens)[0], p, 0, name_of_case(f, a, n_tokens, rows, cols));
+        }
+}
+
+TEST(Matmul, EveryIsaCandidateAndThreadCountGivesTheSameBits) {
+  const std::string best = available_isas().front();
+  for (const FormatId f : kFormats)
+    for (const Arithmetic a : {kInt8, kFloat}) {
+      Rng rng(static_cast<unsigned>(f) * 2 + (a == kInt8));
+      const int64_t n_tokens = between(rng, 16, 70), rows = between(rng, 20, 90), cols = widths(f).back();
+      const Problem p = problem(rng, n_tokens, rows, cols, f, a, true);
+      const Matrix all = run(*make_cpu({best, 1}), p, 0, n_tokens)[0];
+      for (const std::string& isa : available_isas())
+        for (const std::string& candidate : matmul_candidates(isa))
+          for (const int n_threads : {1, 3}) {
+            const auto backend = make_cpu({isa, n_threads}, candidate);
+            for (const int64_t n : {int64_t{1}, int64_t{2}, int64_t{5}, int64_t{8}, int64_t{16}, n_tokens}) {
+              const int64_t first = between(rng, 0, static_cast<int>(n_tokens - n));
+              expect_same(run(*backend, p, first, n)[0], all.slice(first, n),
+                          isa + " " + candidate + " " + std::to_string(n_threads) + " threads, " + name_of_case(f, a, n, rows, cols));
+            }
+          }
+    }
+}
+
+TEST(Matmul, ThreeWeightsOfDifferentFormatsShareOneInput) {
+  Rng rng(5);
+  const FormatId sets[][3] = {{FormatId::q8_0, FormatId::q4_0, FormatId::nvfp4}, {FormatId::q4_1, FormatId::bf16, FormatId::q6_k}, {FormatId::q4_k, FormatId::q8_0, FormatId::f32}};
+  for (const auto& set : sets)
+    for (const int64_t n_tokens : {1, 6, 37}) {
+      Problem p{.x = random_matrix(rng, n_tokens, 256), .weights = {}, .arithmetic = {kInt8, kFloat, kInt8}, .bias = {}};
+      if (n_tokens == 6) p.arithmetic = {kInt8, kInt8, kInt8};
+      for (const FormatId f : set) {
+        const int64_t rows = between(rng, 1, 70);
+        p.weights.push_back(random_weight(rng, rows, 256, f));
+        p.bias.push_back(rng() % 2 ? random_matrix(rng, 1, rows).values : std::vector<float>{});
+      }
+      for (const CpuCase& c : cpu_cases())
+        for (const std::string& candidate : matmul_candidates(c.isa)) {
+          const auto backend = make_cpu(c, candidate);
+          const std::vector<Matrix> out = run(*backend, p, 0, n_tokens);
+          for (size_t i = 0; i < 3; ++i) expect_exact(out[i], p, i, c.isa + " " + candidate + " weight " + std::to_string(i));
+        }
+    }
+}
+
+TEST(Matmul, AgreesWithRefInF32) {
+  const auto ref = make_ref_backend();
+  Rng rng(9);
+  for (const FormatId f : kFormats) {
+    const Problem p = problem(rng, 5, 50, widths(f).back(), f, kFloat, true);
+    const Matrix expected = run(*ref, p, 0, 5)[0];
+    for (const CpuCase& c : cpu_cases()) expect_close(run(*make_cpu(c), p, 0, 5)[0], expected, 1e-5f, c.isa + " " + std::string(format(f).name));
+  }
+}
+
+TEST(Matmul, PublishedNvfp4PlanesGiveWhatTheGgufBlocksGive) {
+  Rng rng(11);
+  const int64_t rows = 35, cols = 192;
+  Problem p = problem(rng, 3, rows, cols, FormatId::nvfp4, kInt8, false);
+  Problem planes{.x = p.x, .weights = {}, .arithmetic = {kInt8}, .bias = {{}}};
+  auto w = std::make_unique<OwnedWeight>();
+  w->bytes.resize(static_cast<size_t>(rows * (cols / 2 + cols / 16)));
+  w->stored = {.name = "planes", .format = FormatId::nvfp4, .rows = rows, .cols = cols, .codes = view(w->bytes.data(), FormatId::u8, rows, cols / 2),
+               .scales = view(w->bytes.data() + rows * cols / 2, FormatId::fp8_e4m3, rows, cols / 16), .scale = p.weights[0]->stored.scale};
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto* blocks = p.weights[0]->stored.codes.row_as<const uint8_t>(r);              // of 36 bytes: four scales, then per group of 16 bytes q[j] | q[j + 8] << 4
+    for (int64_t k = 0; k < cols; ++k) {
+      const uint8_t* block = blocks + k / 64 * 36;
+      const int64_t group = k % 64 / 16, j = k % 16;
+      w->stored.scales.row_as<uint8_t>(r)[k / 16] = block[group];
+      w->stored.codes.row_as<uint8_t>(r)[k / 2] |= static_cast<uint8_t>((block[4 + 8 * group + j % 8] >> (j / 8 * 4) & 15) << (k % 2 * 4));
+    }
+  }
+  planes.weights.push_back(std::move(w));
+  const auto backend = make_cpu({available_isas().front(), 1});
+  expect_same(run(*backend, planes, 0, 3)[0], run(*backend, p, 0, 3)[0], "planes");
+}
+
+TEST(Matmul, TransposedNumbersArePackedAlike) {
+  Rng rng(13);
+  const Matrix m = random_matrix(rng, 40, 70);
+  Matrix turned{70, 40, std::vector<float>(m.values.size())};
+  for (int64_t r = 0; r < 40; ++r)
+    for (int64_t k = 0; k < 70; ++k) turned.row(k)[r] = m.row(r)[k];
+  Problem a{.x = random_matrix(rng, 4, 70), .weights = {}, .arithmetic = {kFloat}, .bias = {{}}}, b{.x = a.x, .weights = {}, .arithmetic = {kFloat}, .bias = {{}}};
+  a.weights.push_back(encode(m, FormatId::bf16));
+  b.weights.push_back(encode(turned, FormatId::bf16));
+  b.weights[0]->stored.rows = 40, b.weights[0]->stored.cols = 70, b.weights[0]->stored.transposed = true;
+  const auto backend = make_cpu({available_isas().front(), 1});
+  expect_same(run(*backend, b, 0, 4)[0], run(*backend, a, 0, 4)[0], "transposed");
+}
+
+TEST(Matmul, AnInfinityOrNanIsSeenInTheResultOfItsToken) {
+  Rng rng(17);
+  Problem p = problem(rng, 3, 20, 64, FormatId::q8_0, kInt8, false);
+  p.x.row(1)[40] = std::numeric_limits<float>::infinity();
+  p.x.row(2)[3] = std::numeric_limits<float>::quiet_NaN();
+  for (const CpuCase& c : cpu_cases()) {
+    const Matrix out = run(*make_cpu(c), p, 0, 3)[0];
+    for (int64_t n = 0; n < 20; ++n) {
+      EXPECT_TRUE(std::isfinite(out.row(0)[n])) << c.isa;
+      EXPECT_TRUE(std::isnan(out.row(1)[n])) << c.isa;
+      EXPECT_TRUE(std::isnan(out.row(2)[n])) << c.isa;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ridge::conformance

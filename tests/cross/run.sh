@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# usage: run.sh ARCH TRIPLE SOURCE BUILD     builds the core for another architecture and runs its conformance tests under qemu-user
+set -euo pipefail
+arch=$1 triple=$2 source=$3 build=$4
+for tool in "$triple-g++" "qemu-$arch-static"; do
+  command -v "$tool" >/dev/null || { echo "skipped: $tool is not installed"; exit 77; }
+done
+cmake -S "$source" -B "$build" -G Ninja -DRIDGE_CORE_ONLY=ON -DRIDGE_CUDA=OFF \
+  -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$arch" -DCMAKE_CXX_COMPILER="$triple-g++" -DCMAKE_C_COMPILER="$triple-gcc" \
+  -DCMAKE_EXE_LINKER_FLAGS=-static >"$build.configure.log" 2>&1 || { cat "$build.configure.log"; exit 1; }
+ninja -C "$build" test_formats test_conformance
+"qemu-$arch-static" "$build/tests/test_formats" --gtest_brief=1
+"qemu-$arch-static" ${QEMU_CPU_ARGS:-} "$build/tests/test_conformance" --gtest_brief=1

@@ -1,0 +1,71 @@
+// Every golden case of the families we have, on ref and every CPU ISA of this machine, in each way a request may be served: logits within 2e-3 of Hugging
+// Face's, the greedy continuation identical, and the other ways bit for bit as the plain one.
+#include "eval/golden.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/log.h"
+#include "cpu/cpu_backend.h"
+#include "model/model.h"
+
+namespace ridge {
+namespace {
+
+// Cases of families that are not loaded yet are no failure; the list says which must be there.
+const std::vector<std::string> kDense = {"llama", "llama3_rope", "llama_linear", "llama_dynamic", "llama_dynamic_cross", "llama_yarn", "llama_tied_gqa1", "phi3",
+                                         "phi3_longrope", "phi3_longrope_cross", "mistral_swa", "qwen2", "qwen3", "gpt2", "starcoder2", "olmo2", "olmo3", "smollm3",
+                                         "granite", "gemma", "gemma2", "gemma3"};
+
+std::vector<std::string> golden_cases() {
+  std::vector<std::string> cases;
+  for (const char* root : {RIDGE_SOURCE_DIR "/tests/data/golden", RIDGE_SOURCE_DIR "/../shared/golden"})
+    for (const std::string& folder : find_golden_cases(root))
+      if (std::find(kDense.begin(), kDense.end(), std::filesystem::path(folder).filename()) != kDense.end()) {
+        const auto same_name = [&](const std::string& other) { return std::filesystem::path(other).filename() == std::filesystem::path(folder).filename(); };
+        if (std::none_of(cases.begin(), cases.end(), same_name)) cases.push_back(folder);
+      }
+  return cases;
+}
+
+class GoldenCase : public testing::TestWithParam<std::string> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GoldenCase);
+
+void check(const std::string& folder, EngineOptions options, const std::string& where) {
+  set_log_level(LogLevel::error);            // the restarts of dynamic angles are meant here
+  for (const GoldenMode mode : kGoldenModes) {
+    const GoldenReport r = check_golden(folder, mode, options);
+    const std::string context = folder + ", " + where + ", " + std::string(name_of(mode));
+    EXPECT_LT(r.difference, 2e-3) << context;
+    EXPECT_LT(r.greedy_difference, 2e-3) << context;
+    EXPECT_EQ(r.n_agree, r.n_greedy) << context;
+    EXPECT_TRUE(r.same_tokens) << context;
+    EXPECT_EQ(r.drift, 0) << context;
+    if (mode == GoldenMode::preempted) EXPECT_GT(r.n_preemptions, 0) << context;
+    if (mode == GoldenMode::plain && folder.ends_with("_cross")) EXPECT_GT(r.n_rope_restarts, 0) << context;
+    if (mode == GoldenMode::plain) std::printf("%-24s %-12s largest difference %.2e\n", std::filesystem::path(folder).filename().c_str(), where.c_str(), r.difference);
+  }
+}
+
+TEST_P(GoldenCase, AgreesWithHuggingFaceOnRef) { check(GetParam(), {.device = "ref"}, "ref"); }
+
+TEST_P(GoldenCase, AgreesWithHuggingFaceOnEveryCpuIsa) {
+  int n = 0;
+  for (const std::string& isa : available_isas()) {
+    EngineOptions options{.device = "cpu", .isa = isa, .n_threads = 2};
+    options.page_size = 64 >> n++ % 3;       // another one for each
+    check(GetParam(), options, "cpu " + isa);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenCase, testing::ValuesIn(golden_cases()), [](const auto& info) { return std::filesystem::path(info.param).filename().string(); });
+
+TEST(Golden, TheRepositoryShipsCasesOfItsOwn) {
+  EXPECT_GE(find_golden_cases(RIDGE_SOURCE_DIR "/tests/data/golden").size(), 6u) << "tests/data/golden is incomplete";
+}
+
+}  // namespace
+}  // namespace ridge
