@@ -11,6 +11,8 @@
 #include "cli/progress.h"
 #include "cli/random_weights.h"
 #include "cpu/cpu_backend.h"
+#include "engine/compatibility.h"
+#include "engine/device.h"
 #include "files/gguf_writer.h"
 
 namespace ridge {
@@ -54,7 +56,7 @@ EngineOptions bench_options(const BenchFlags& f, const Json& config, const std::
 }
 
 BenchModel describe(const Engine& engine, const std::string& name, const std::string& device, double load_seconds) {
-  BenchModel m{.name = name, .streamed_bytes = engine.model().streamed_bytes(), .device = device, .load_seconds = load_seconds};
+  BenchModel m{.name = name, .streamed_bytes = engine.model().streamed_bytes(), .device = device, .activations = activations_text(engine.options().activations, engine.model()), .load_seconds = load_seconds};
   for (const ComponentSize& c : engine.model().sizes) m.n_params += c.n_params, m.bytes += c.bytes;
   return m;
 }
@@ -80,7 +82,7 @@ void measure(const BenchFlags& f, const Checkpoint& checkpoint, int n_threads, s
   run_once(engine, {BenchTest::Kind::prefill, std::min(tests[0].n_tokens, 32), 0, 1, n_threads}, warm_up);
   run_once(engine, {BenchTest::Kind::decode, 4, 0, 1, n_threads}, warm_up);
   const int64_t n_bytes = sweep_bytes();
-  double bandwidth = measure_read_bandwidth(n_threads, n_bytes, 0.5);
+  double bandwidth = measure_read_bandwidth_of(engine.options().device, n_threads, n_bytes, 0.5);
   const size_t first = rows.size();
   for (size_t i = 0; i < tests.size(); ++i) {
     BenchResult result;
@@ -88,7 +90,7 @@ void measure(const BenchFlags& f, const Checkpoint& checkpoint, int n_threads, s
       progress.update((double(i) + double(r) / f.n_repetitions) / double(tests.size()), fmt::format("{}, {} of {}", tests[i].name(), r + 1, f.n_repetitions));
       run_once(engine, tests[i], result);
     }
-    bandwidth = std::max(bandwidth, measure_read_bandwidth(n_threads, n_bytes, 0.3));
+    bandwidth = std::max(bandwidth, measure_read_bandwidth_of(engine.options().device, n_threads, n_bytes, 0.3));
     rows.push_back({model, result});
     if (f.profile) {
       progress.finish();
@@ -157,7 +159,7 @@ void bench(const BenchFlags& f, bool quiet) {
   fmt::print("{}", table.markdown());
   if (quiet) return;
   const BenchRow& last = rows.back();
-  fmt::print("\n{}; {} parameters; loaded in {}; reads {}/s from memory\n", last.model.device, human_count(double(last.model.n_params)), human_seconds(last.model.load_seconds),
+  fmt::print("\n{}; {} parameters; {} activations; loaded in {}; reads {}/s from memory\n", last.model.device, human_count(double(last.model.n_params)), last.model.activations, human_seconds(last.model.load_seconds),
              human_bytes(last.result.read_bandwidth));
 }
 

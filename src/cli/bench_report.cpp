@@ -24,7 +24,7 @@ const Json* same_test(const Json& earlier, const BenchRow& row) {
 Json to_json(const BenchRow& row) {
   const BenchResult& r = row.result;
   const double best = r.seconds.empty() ? 0 : *std::min_element(r.seconds.begin(), r.seconds.end());
-  return {{"model", row.model.name}, {"device", row.model.device}, {"parameters", row.model.n_params}, {"bytes", row.model.bytes}, {"streamed_bytes", row.model.streamed_bytes},
+  return {{"model", row.model.name}, {"device", row.model.device}, {"activations", row.model.activations}, {"parameters", row.model.n_params}, {"bytes", row.model.bytes}, {"streamed_bytes", row.model.streamed_bytes},
           {"load_seconds", row.model.load_seconds}, {"test", r.test.name()}, {"kind", is_decode(r) ? "decode" : "prefill"}, {"n_tokens", r.test.n_tokens}, {"depth", r.test.depth},
           {"batch", r.test.batch}, {"threads", r.test.n_threads}, {"seconds", r.seconds}, {"tokens_per_second", r.mean_speed()}, {"best_tokens_per_second", r.best_speed()},
           {"spread_tokens_per_second", r.spread()}, {is_decode(r) ? "seconds_per_step" : "seconds_to_first_token", is_decode(r) ? best / double(std::max<int64_t>(r.n_steps, 1)) : best},

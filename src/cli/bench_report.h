@@ -13,7 +13,7 @@ namespace ridge {
 struct BenchModel {
   std::string name;
   int64_t n_params = 0, bytes = 0, streamed_bytes = 0;
-  std::string device;
+  std::string device, activations;
   double load_seconds = 0;
 };
 

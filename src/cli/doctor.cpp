@@ -11,6 +11,7 @@
 #include "cli/machine.h"
 #include "cli/progress.h"
 #include "cpu/cpu_backend.h"
+#include "cuda/cuda_backend.h"
 #include "files/hub_cache.h"
 
 namespace ridge {
@@ -74,7 +75,8 @@ void doctor(bool as_json, bool measure) {
   fmt::print("features     {}\n", features.empty() ? "none beyond the base" : fmt::format("{}", fmt::join(features, ", ")));
   fmt::print("memory       {}, {} available\n", human_bytes(double(machine.memory_bytes)), human_bytes(double(machine.available_bytes)));
   for (const auto& [threads, speed] : bandwidth.items()) fmt::print("reads        {}/s with {} thread{}\n", human_bytes(speed.get<double>()), threads, threads == "1" ? "" : "s");
-  for (const Gpu& g : gpus.gpus) fmt::print("GPU          {}, {}, driver {} (this version of ridge runs on the CPU)\n", g.name, human_bytes(double(g.memory_bytes)), g.driver);
+  for (const Gpu& g : gpus.gpus) fmt::print("GPU          {}, {}, driver {}{}\n", g.name, human_bytes(double(g.memory_bytes)), g.driver,
+                                                     cuda_unavailable_reason().empty() ? "" : fmt::format(" (not used: {})", cuda_unavailable_reason()));
   if (gpus.gpus.empty()) fmt::print("GPU          {}\n", gpus.note);
   if (!bandwidth.empty()) {
     double best = 0;

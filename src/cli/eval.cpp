@@ -7,6 +7,7 @@
 #include "cli/model_flags.h"
 #include "cli/progress.h"
 #include "cli/table.h"
+#include "engine/compatibility.h"
 #include "engine/tokenizer_of.h"
 #include "eval/golden.h"
 #include "eval/logits.h"
@@ -38,14 +39,15 @@ void perplexity(const EvalFlags& f) {
   const auto show = [&](int done, int n, double so_far) { scoring.update(double(done) / n, fmt::format("{} of {} windows, {:.3f}", done, n, so_far)); };
   const Perplexity p = measure_perplexity(engine, ids, {.context = f.context, .max_windows = f.windows, .progress = show});
   scoring.finish();
+  const std::string activations = activations_text(options.activations, engine.model());
   if (f.json) {
     const Json all = {{"model", checkpoint.name}, {"text", f.text}, {"tokens", ids.size()}, {"context", f.context}, {"windows", p.n_windows}, {"scored", p.n_scored}, {"perplexity", p.perplexity},
-                      {"nats_per_token", p.nats_per_token}, {"standard_error", p.standard_error}, {"activations", f.how.activations}, {"seconds", p.seconds}};
+                      {"nats_per_token", p.nats_per_token}, {"standard_error", p.standard_error}, {"activations", activations}, {"seconds", p.seconds}};
     fmt::print("{}\n", all.dump(1));
     return;
   }
   fmt::print("perplexity {:.4f} +- {:.4f}\n", p.perplexity, p.perplexity * p.standard_error);
-  fmt::print("{} windows of {} tokens, {} scored of {}; {} activations; {:.0f} tokens/s\n", p.n_windows, f.context, p.n_scored, ids.size(), f.how.activations,
+  fmt::print("{} windows of {} tokens, {} scored of {}; {} activations; {:.0f} tokens/s\n", p.n_windows, f.context, p.n_scored, ids.size(), activations,
              p.seconds > 0 ? double(p.n_scored) / p.seconds : 0);
 }
 

@@ -26,7 +26,7 @@ struct Findings {
   std::vector<Component> components;
   int64_t n_params = 0, bytes = 0, kv_bytes_per_token = 0;
   int context = 0;
-  std::string family, tokenizer, problem;              // problem: why it cannot run
+  std::string family, tokenizer, activations, problem;              // problem: why it cannot run
   std::vector<std::string> ropes;
 };
 
@@ -61,6 +61,7 @@ Findings look_into(const Checkpoint& c, int context) {
     DryBackend dry;
     const auto model = load_model(c, dry, {});
     f.family = model->family;
+    f.activations = activations_text(FormatId::unknown, *model);
     f.context = context > 0 ? context : model->max_context;
     for (const KvSpec& spec : model->kv_specs) f.kv_bytes_per_token += kv_bytes_per_token(spec);
     for (const auto& rope : model->ropes) f.ropes.push_back(rope->description());
@@ -91,7 +92,7 @@ void print_json(const Checkpoint& c, const Findings& f, const InspectFlags& flag
   Json all = {{"name", c.name}, {"path", c.path}, {"container", c.weights->container()}, {"family", f.family}, {"parameters", f.n_params}, {"bytes", f.bytes}, {"components", Json::array()},
               {"tokenizer", f.tokenizer}, {"has_chat_template", !c.chat_template.empty()}, {"bos_token", c.bos_token}, {"eos_token", c.eos_token}, {"eos_ids", c.eos_ids}, {"rope", f.ropes},
               {"context", f.context}, {"kv_bytes_per_token", f.kv_bytes_per_token}, {"memory_available", machine.available_bytes}, {"fits", f.problem.empty() && fits(f, machine)},
-              {"runs", f.problem.empty()}, {"problem", f.problem}, {"config", c.config}, {"generation_config", c.generation_config}};
+              {"runs", f.problem.empty()}, {"problem", f.problem}, {"activations", f.activations}, {"config", c.config}, {"generation_config", c.generation_config}};
   for (const Component& x : f.components) all["components"].push_back({{"name", x.name}, {"tensors", x.n_tensors}, {"parameters", x.n_params}, {"bytes", x.bytes}, {"formats", x.formats}});
   if (flags.metadata) all["metadata"] = c.metadata;
   if (flags.chat_template) all["chat_template"] = c.chat_template;
@@ -130,6 +131,7 @@ void print_report(const Checkpoint& c, const Findings& f) {
   }
   const Machine machine = this_machine();
   line("KV cache", fmt::format("{} per token; {} for the whole context of {} tokens", human_bytes(double(f.kv_bytes_per_token)), human_bytes(double(f.kv_bytes_per_token * f.context)), f.context));
+  line("activations", f.activations);
   const int64_t needed = f.bytes + f.kv_bytes_per_token * f.context;
   if (fits(f, machine)) {
     line("fits", fmt::format("yes: {} of the {} available", human_bytes(double(needed)), human_bytes(double(machine.available_bytes))));

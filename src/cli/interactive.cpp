@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "cli/bandwidth.h"
+#include "engine/device.h"
 #include "cli/interrupt.h"
 #include "cli/line_editor.h"
 #include "cli/machine.h"
@@ -200,7 +201,7 @@ std::string speed_line(LoadedModel& model, const Answer& answer) {
   if (g.tokens.size() < 8 || engine.options().device == "ref") return line;
   const double bytes = double(engine.model().streamed_bytes()) + double(engine.kv().bytes_per_token()) * (g.n_prompt + double(g.tokens.size()) / 2);
   const int n_threads = engine.options().n_threads > 0 ? engine.options().n_threads : this_machine().n_usable;
-  const double limit = recent_read_bandwidth(n_threads);
+  const double limit = engine.options().device == "cuda" ? measure_read_bandwidth_of("cuda", 0, 0, 0) : recent_read_bandwidth(n_threads);
   if (limit > 0) line += fmt::format(", {:.0f} % of {}/s", 100 * speed * bytes / limit, human_bytes(limit));
   return line;
 }

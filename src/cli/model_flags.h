@@ -8,7 +8,7 @@
 namespace ridge {
 
 struct ModelFlags {
-  std::string device = "auto", isa, activations = "i8", kv_format = "auto", rope_dynamic = "class";
+  std::string device = "auto", isa, activations = "auto", kv_format = "auto", rope_dynamic = "class";
   int n_threads = 0, ctx_size = 0;
 };
 

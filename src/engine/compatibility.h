@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/options.h"
+#include "model/model.h"
 
 namespace ridge {
 
@@ -18,6 +19,9 @@ std::vector<Combination> compatibility_table();
 
 // The KV format that `unknown` stands for.
 FormatId resolve_kv_format(const EngineOptions& options);
+
+// How a model multiplies its quantized weights, in words: "i8", "i16 (auto)".
+std::string activations_text(FormatId asked_for, const Model& model);
 
 // Throws Error naming the combination and what would work.
 void check_compatibility(const EngineOptions& options);

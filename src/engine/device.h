@@ -9,13 +9,16 @@
 
 namespace ridge {
 
-std::vector<std::string> known_devices();                              // "cpu", "ref"
+std::vector<std::string> known_devices();                              // "cuda", "cpu", "ref"
 
-// "auto" becomes the best device there is; an unknown name throws Error with those that exist.
+// "auto" becomes cuda where a GPU can be used, else cpu; an unknown name throws Error with those that exist.
 std::string resolve_device(const std::string& device);
 std::unique_ptr<Backend> make_backend(const EngineOptions& options);
 
-// Bytes of memory that may be taken without pushing something else out.
-int64_t free_memory();
+// Bytes of the device's memory that may be taken without pushing something else out.
+int64_t free_memory(const std::string& device);
+
+// Bytes per second that the device reads from its memory: the limit that speeds are compared with. `n_threads` and `n_bytes` are for the CPU.
+double measure_read_bandwidth_of(const std::string& device, int n_threads, int64_t n_bytes, double seconds);
 
 }  // namespace ridge

@@ -43,7 +43,7 @@ struct Engine::State {
         device(make_backend(options)),
         ledger(*device, options.profile ? Ledger::Mode::time : Ledger::Mode::count),
         model(load_model(checkpoint, ledger, {options.activations, options.kv_format, options.rope_dynamic_exact, options.progress})),
-        budget(plan_kv(*model, options, free_memory())),
+        budget(plan_kv(*model, options, free_memory(options.device))),
         kv(model->kv_specs, ledger, {options.page_size, budget.bytes, budget.max_context, options.max_seqs, options.max_batch_tokens}),
         workspace(*model, ledger, options.max_batch_tokens, options.max_logits),
         step(step_limits(*model, kv, options, budget.max_context)),

@@ -9,10 +9,10 @@
 namespace ridge {
 
 struct EngineOptions {
-  std::string device = "auto";               // auto, cpu, ref
+  std::string device = "auto";               // auto, cuda, cpu, ref
   std::string isa;                           // cpu: scalar, neon, avx2, avx512; empty: the best this machine has
   int n_threads = 0;                         // 0: one per core
-  FormatId activations = FormatId::i8;
+  FormatId activations = FormatId::unknown;  // i8, i16, f32; unknown: i16 for small models, else i8
   FormatId kv_format = FormatId::unknown;    // unknown: f32 when activations are f32, else f16
   int max_context = 0;                       // --ctx-size; 0: the model's, cut to what fits
   int max_seqs = 16;

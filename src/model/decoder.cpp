@@ -72,6 +72,12 @@ int Model::n_freqs() const {
   return n;
 }
 
+FormatId Model::activations() const {
+  for (const auto& w : weights)
+    if (w->arithmetic.x != FormatId::f32) return w->arithmetic.x;
+  return FormatId::f32;
+}
+
 int64_t Model::streamed_bytes() const {
   int64_t n = 0;
   for (const ComponentSize& c : sizes)

@@ -34,7 +34,7 @@ class Block {
 };
 
 struct ModelOptions {
-  FormatId activations = FormatId::i8;       // i8 for quantized weights (plain number formats always use f32), or f32: the exact path
+  FormatId activations = FormatId::unknown;  // for quantized weights (plain number formats always use f32): i8, i16, f32, or unknown: i16 for small models, else i8
   FormatId kv_format = FormatId::f16;        // f32, f16 or bf16
   bool rope_dynamic_exact = false;           // dynamic NTK follows every token instead of a length class
   std::function<void(double share, const std::string& what)> progress;     // while loading; may be empty
@@ -72,6 +72,7 @@ struct Model {
   void write_rope_row(Step& step, int row, int rope_class) const;    // frequencies and factor of every rope for a class
   int n_freqs() const;                       // of the longest rope
   int64_t streamed_bytes() const;            // weights read per decoded token
+  FormatId activations() const;              // in which quantized weights are multiplied, as the backend prepared them; f32 when there are none
 };
 
 // Reads config and weights, checks every shape, prepares the weights on the backend. Throws Error naming the key or tensor, the value, and what would work.

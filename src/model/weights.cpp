@@ -10,6 +10,19 @@ namespace {
 
 bool is_plain(FormatId id) { return format(id).block_elems == 1; }
 
+// The smaller a model, the closer its decisions: in one of 135 million parameters int8 activations move logits by as much as the first two tokens are apart.
+constexpr int64_t kSmallModel = 300'000'000;
+
+FormatId automatic_activations(const WeightFile& file) {
+  uint64_t n_quantized = 0;
+  for (const TensorInfo& t : file.tensors()) {
+    const Format& f = format(t.format);
+    if (f.block_elems > 1) n_quantized += t.bytes / static_cast<uint64_t>(f.block_bytes) * static_cast<uint64_t>(f.block_elems);
+    else if (t.format == FormatId::u8) n_quantized += 2 * t.bytes;                       // planes of nibbles
+  }
+  return n_quantized < kSmallModel ? FormatId::i16 : FormatId::i8;
+}
+
 void require_readable(const StoredWeight& w) {
   if (!format(w.format).readable)
     fail("tensor {} is stored in a format that cannot be read ({}); use a version of the model in bf16, q8_0, q4_0 or nvfp4", w.name, format(w.format).name);
@@ -27,7 +40,8 @@ StoredWeight slice(StoredWeight w, Rows rows) {
 }  // namespace
 
 Weights::Weights(const Checkpoint& checkpoint, Backend& backend, const ModelOptions& options, Model& model)
-    : file_(*checkpoint.weights), backend_(backend), options_(options), model_(model) {
+    : file_(*checkpoint.weights), backend_(backend), options_(options),
+      activations_(options.activations != FormatId::unknown ? options.activations : automatic_activations(file_)), model_(model) {
   for (const TensorInfo& t : file_.tensors()) total_bytes_ += static_cast<int64_t>(t.bytes);
 }
 
@@ -68,7 +82,7 @@ const Weight* Weights::shared_matrix(std::string_view component, const std::stri
 }
 
 const Weight* Weights::prepare(const StoredWeight& stored) {
-  const Arithmetic arithmetic{.x = is_plain(stored.format) ? FormatId::f32 : options_.activations};
+  const Arithmetic arithmetic{.x = is_plain(stored.format) ? FormatId::f32 : activations_};
   model_.weights.push_back(std::make_unique<Weight>(backend_.prepare(stored, arithmetic)));
   return model_.weights.back().get();
 }

@@ -1,6 +1,6 @@
 // The door between a checkpoint's tensors and a model's weights: takes a tensor by Hugging Face's name, checks its shape against what the config promises,
 // prepares it on the backend with the right arithmetic, and keeps count by component. Plain number formats are multiplied in f32, quantized ones as the
-// options say.
+// options say, or finer in a small model than in a large one.
 #pragma once
 #include <set>
 #include <string>
@@ -45,6 +45,7 @@ class Weights {
   const WeightFile& file_;
   Backend& backend_;
   const ModelOptions& options_;
+  FormatId activations_;                     // of quantized weights
   Model& model_;
   bool transposed_ = false;
   std::set<std::string, std::less<>> used_;

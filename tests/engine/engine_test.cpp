@@ -286,7 +286,7 @@ TEST(Engine, UnknownDevicesAndFormatsAreRefusedWithWhatExists) {
   refused(o, "f32, f16 or bf16");
   o = exact();
   o.activations = FormatId::f16;
-  refused(o, "i8 or f32");
+  refused(o, "i8, i16 or f32");
   o = exact();
   o.page_size = 48;
   refused(o, "16, 32 or 64");

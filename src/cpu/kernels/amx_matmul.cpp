@@ -49,27 +49,29 @@ template <class Format>
 }
 
 template <class Format>
-[[gnu::always_inline]] inline void tile_of_tokens(F (&acc)[kTokens], Bytes panel, int64_t n_superblocks, const IntInput& x, int n_tokens) {
+[[gnu::always_inline]] inline void tile_of_tokens(F (&acc)[kTokens], Bytes panel, int64_t n_superblocks, IntInput x, int n_tokens) {
   alignas(64) int32_t even[kTokens * 16] = {}, odd[kTokens * 16] = {};
   constexpr int64_t kBytes = Unpacked<Format>::kBytes;
 #pragma GCC unroll kUnroll
   for (int t = 0; t < kTokens; ++t) acc[t] = zero();
-  for (int64_t i = 0; i < n_superblocks; ++i) {
-    const Bytes s = panel + i * kBytes;
-    _tile_zero(0);
-    _tile_loadd(2, x.codes + 64 * i, x.stride);
-    _tile_loadd(3, s, 64);
-    _tile_dpbssd(0, 2, 3);
-    _tile_stored(0, even, 64);
-    if (i > 0) add_block<Format>(acc, odd, s - kBytes, 1, x, 2 * i - 1, n_tokens);
-    _tile_zero(1);
-    _tile_loadd(4, x.codes + 64 * i + 32, x.stride);
-    _tile_loadd(5, s + 512, 64);
-    _tile_dpbssd(1, 4, 5);
-    _tile_stored(1, odd, 64);
-    add_block<Format>(acc, even, s, 0, x, 2 * i, n_tokens);
+  for (; x.n_planes > 0; x = x.next_plane()) {
+    for (int64_t i = 0; i < n_superblocks; ++i) {
+      const Bytes s = panel + i * kBytes;
+      _tile_zero(0);
+      _tile_loadd(2, x.codes + 64 * i, x.stride);
+      _tile_loadd(3, s, 64);
+      _tile_dpbssd(0, 2, 3);
+      _tile_stored(0, even, 64);
+      if (i > 0) add_block<Format>(acc, odd, s - kBytes, 1, x, 2 * i - 1, n_tokens);
+      _tile_zero(1);
+      _tile_loadd(4, x.codes + 64 * i + 32, x.stride);
+      _tile_loadd(5, s + 512, 64);
+      _tile_dpbssd(1, 4, 5);
+      _tile_stored(1, odd, 64);
+      add_block<Format>(acc, even, s, 0, x, 2 * i, n_tokens);
+    }
+    add_block<Format>(acc, odd, panel + (n_superblocks - 1) * kBytes, 1, x, 2 * n_superblocks - 1, n_tokens);
   }
-  add_block<Format>(acc, odd, panel + (n_superblocks - 1) * kBytes, 1, x, 2 * n_superblocks - 1, n_tokens);
 }
 
 template <class Format>
@@ -101,11 +103,11 @@ void tile_panels(const Plan& plan, int i, int64_t first, int64_t last, const Qua
     unpack_signed<Format>(scratch, reinterpret_cast<Bytes>(op.w[i]->packed.data) + panel * panel_bytes, n_superblocks);
     _tile_loadconfig(&full);
     int64_t token = token_first;
-    for (; token + kTokens <= token_last; token += kTokens) run_tile<Format>(op, i, scratch, panel, token, x.input(token - token_first, plan.kind[i]), kTokens);
+    for (; token + kTokens <= token_last; token += kTokens) run_tile<Format>(op, i, scratch, panel, token, plan.input(x, token - token_first, i), kTokens);
     if (token == token_last) continue;
     const TileConfig rest(static_cast<int>(token_last - token));
     _tile_loadconfig(&rest);
-    run_tile<Format>(op, i, scratch, panel, token, x.input(token - token_first, plan.kind[i]), static_cast<int>(token_last - token));
+    run_tile<Format>(op, i, scratch, panel, token, plan.input(x, token - token_first, i), static_cast<int>(token_last - token));
   }
   _tile_release();
 }

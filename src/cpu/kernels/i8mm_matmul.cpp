@@ -30,38 +30,40 @@ void unpack_zipped(uint8_t* out, Bytes panel, int64_t n_superblocks) {
 
 // One panel by two tokens.
 template <class Format>
-[[gnu::noinline]] void run_pair(const Matmul& op, int i, Bytes panel_data, int64_t panel, int64_t token, const IntInput& x, int n_tokens) {
+[[gnu::noinline]] void run_pair(const Matmul& op, int i, Bytes panel_data, int64_t panel, int64_t token, IntInput x, int n_tokens) {
   using Source = Unpacked<Format>;
   constexpr int kBlock = Format::kBlock;
   const int64_t second = n_tokens > 1 ? x.stride : 0;               // a last odd token is computed twice
   F acc[1][2] = {{zero(), zero()}};
-  const int8_t* codes = x.codes;
-  Bytes s = panel_data;
-  for (int64_t k = 0; k < superblocks_of(op.x.cols) * 64; k += 64, s += Source::kBytes)
-    for (int b = 0; b < 64 / kBlock; ++b) {
-      int32x4_t sums[8];
+  for (; x.n_planes > 0; x = x.next_plane()) {
+    const int8_t* codes = x.codes;
+    Bytes s = panel_data;
+    for (int64_t k = 0; k < superblocks_of(op.x.cols) * 64; k += 64, s += Source::kBytes)
+      for (int b = 0; b < 64 / kBlock; ++b) {
+        int32x4_t sums[8];
 #pragma GCC unroll kUnroll
-      for (int v = 0; v < 8; ++v) sums[v] = vdupq_n_s32(0);
+        for (int v = 0; v < 8; ++v) sums[v] = vdupq_n_s32(0);
 #pragma GCC unroll kUnroll
-      for (int h = 0; h < kBlock / 8; ++h) {
-        const int8_t* at = codes + k + kBlock * b + 8 * h;
-        const int8x16_t pair = vcombine_s8(vld1_s8(at), vld1_s8(at + second));
+        for (int h = 0; h < kBlock / 8; ++h) {
+          const int8_t* at = codes + k + kBlock * b + 8 * h;
+          const int8x16_t pair = vcombine_s8(vld1_s8(at), vld1_s8(at + second));
 #pragma GCC unroll kUnroll
-        for (int v = 0; v < 8; ++v) sums[v] = vmmlaq_s32(sums[v], vld1q_s8(reinterpret_cast<const int8_t*>(s) + 128 * (kBlock / 8 * b + h) + 16 * v), pair);
+          for (int v = 0; v < 8; ++v) sums[v] = vmmlaq_s32(sums[v], vld1q_s8(reinterpret_cast<const int8_t*>(s) + 128 * (kBlock / 8 * b + h) + 16 * v), pair);
+        }
+        const I first{vuzp1q_s32(sums[0], sums[1]), vuzp1q_s32(sums[2], sums[3]), vuzp1q_s32(sums[4], sums[5]), vuzp1q_s32(sums[6], sums[7])};
+        const I next{vuzp2q_s32(sums[0], sums[1]), vuzp2q_s32(sums[2], sums[3]), vuzp2q_s32(sums[4], sums[5]), vuzp2q_s32(sums[6], sums[7])};
+        const F scale = Source::scale(s, b);
+        const int64_t at_scale = (k + kBlock * b) / 32, at_sum = (k + kBlock * b) / kBlock;
+        const F scale_first = set1(x.scales[at_scale]), scale_next = set1(at_bytes(x.scales + at_scale, second));
+        acc[0][0] = fma(to_float(first), mul(scale, scale_first), acc[0][0]);
+        acc[0][1] = fma(to_float(next), mul(scale, scale_next), acc[0][1]);
+        if constexpr (Format::kMin) {
+          const F min = Source::min(s, b);
+          acc[0][0] = fma(mul(min, scale_first), set1(static_cast<float>(x.sums[at_sum])), acc[0][0]);
+          acc[0][1] = fma(mul(min, scale_next), set1(static_cast<float>(at_bytes(x.sums + at_sum, second))), acc[0][1]);
+        }
       }
-      const I first{vuzp1q_s32(sums[0], sums[1]), vuzp1q_s32(sums[2], sums[3]), vuzp1q_s32(sums[4], sums[5]), vuzp1q_s32(sums[6], sums[7])};
-      const I next{vuzp2q_s32(sums[0], sums[1]), vuzp2q_s32(sums[2], sums[3]), vuzp2q_s32(sums[4], sums[5]), vuzp2q_s32(sums[6], sums[7])};
-      const F scale = Source::scale(s, b);
-      const int64_t at_scale = (k + kBlock * b) / 32, at_sum = (k + kBlock * b) / kBlock;
-      const F scale_first = set1(x.scales[at_scale]), scale_next = set1(at_bytes(x.scales + at_scale, second));
-      acc[0][0] = fma(to_float(first), mul(scale, scale_first), acc[0][0]);
-      acc[0][1] = fma(to_float(next), mul(scale, scale_next), acc[0][1]);
-      if constexpr (Format::kMin) {
-        const F min = Source::min(s, b);
-        acc[0][0] = fma(mul(min, scale_first), set1(static_cast<float>(x.sums[at_sum])), acc[0][0]);
-        acc[0][1] = fma(mul(min, scale_next), set1(static_cast<float>(at_bytes(x.sums + at_sum, second))), acc[0][1]);
-      }
-    }
+  }
   if (n_tokens > 1) return finish<1, 2>(acc, op, i, panel, token);
   F one[1][1] = {{acc[0][0]}};
   finish<1, 1>(one, op, i, panel, token);
@@ -75,7 +77,7 @@ void pair_panels(const Plan& plan, int i, int64_t first, int64_t last, const Qua
   for (int64_t panel = first; panel < last; ++panel) {
     unpack_zipped<Format>(scratch, reinterpret_cast<Bytes>(op.w[i]->packed.data) + panel * panel_bytes, n_superblocks);
     for (int64_t token = token_first; token < token_last; token += 2)
-      run_pair<Format>(op, i, scratch, panel, token, x.input(token - token_first, plan.kind[i]), token_last - token > 1 ? 2 : 1);
+      run_pair<Format>(op, i, scratch, panel, token, plan.input(x, token - token_first, i), token_last - token > 1 ? 2 : 1);
   }
 }
 

@@ -53,7 +53,7 @@ void stream_int_panels(const Plan& plan, int i, int64_t first, int64_t last, con
     Bytes panels[P];
     for (int p = 0; p < P; ++p) panels[p] = data + (panel + p) * panel_bytes;
     for_tiles<P == 1 ? kFewTile : 4>(0, op.x.rows, [&](auto count, int64_t token) {
-      run_int_tile<Packed<Format>, P, decltype(count)::value, true>(op, i, panels, panel, token, x.input(token, plan.kind[i]));
+      run_int_tile<Packed<Format>, P, decltype(count)::value, true>(op, i, panels, panel, token, plan.input(x, token, i));
     });
   };
   int64_t panel = first;
@@ -78,7 +78,7 @@ void unpack_int_panels(const Plan& plan, int i, int64_t first, int64_t last, con
       if (panel + p < last) unpack<Format>(unpacked, data + (panel + p) * panel_bytes, n_superblocks);
     }
     for_tiles<kTile>(token_first, token_last, [&](auto count, int64_t token) {
-      run_int_tile<Source, kPanels, decltype(count)::value, false>(op, i, panels, panel, token, x.input(token - token_first, plan.kind[i]));
+      run_int_tile<Source, kPanels, decltype(count)::value, false>(op, i, panels, panel, token, plan.input(x, token - token_first, i));
     });
   }
 }
@@ -119,8 +119,8 @@ bool few_supports(const Matmul& op) { return op.x.rows <= kMostFew; }
 
 void run_few(const Matmul& op, Lane& lane) {
   const Plan plan(op, kFloatUnit);
-  const QuantizedTokens x(lane.own.data(), op.x.cols);
-  if (plan.any_integer) {
+  const QuantizedTokens x(lane.own.data(), op.x.cols, plan.n_planes);
+  if (plan.n_planes > 0) {
     if (op.x.rows * x.stride() > static_cast<int64_t>(lane.own.size())) __builtin_trap();
     for (int64_t t = 0; t < op.x.rows; ++t) x.quantize(t, op.x.f32(t), plan.kinds);
   }

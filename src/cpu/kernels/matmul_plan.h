@@ -23,7 +23,9 @@ template <class Fn>
   }
 }
 
-inline bool integer(const Weight& w) { return w.arithmetic.x == FormatId::i8; }
+// Planes of int8 in which the weight wants its tokens; 0: numbers in f32.
+inline int planes_of(const Weight& w) { return w.arithmetic.x == FormatId::i8 ? 1 : w.arithmetic.x == FormatId::i16 ? 2 : 0; }
+inline bool integer(const Weight& w) { return planes_of(w) > 0; }
 
 // What all workers derive alike from an op: its weights, the kinds of sums they want, and the work units.
 struct Plan {
@@ -31,7 +33,7 @@ struct Plan {
   int n_weights = 0;
   int kind[3] = {};                          // of each weight: index into kinds
   SumKind kinds[3];
-  bool any_integer = false;
+  int n_planes = 0;                          // most that a weight wants; 0: all are in f32 arithmetic
   int64_t first_unit[4] = {};                // units of weight i: [first_unit[i], first_unit[i + 1])
   int unit_panels;
 
@@ -42,7 +44,7 @@ struct Plan {
       const Weight& w = *op.w[i];
       first_unit[i + 1] = first_unit[i] + (panels_of(w.rows) + unit_panels - 1) / unit_panels;
       if (!integer(w)) continue;
-      any_integer = true;
+      if (planes_of(w) > n_planes) n_planes = planes_of(w);
       SumKind wanted;
       with_format(w, [&](auto format) {
         using Format = decltype(format);
@@ -53,6 +55,8 @@ struct Plan {
       if (kind[i] == n_kinds) kinds[n_kinds++] = wanted;
     }
   }
+
+  IntInput input(const QuantizedTokens& x, int64_t token, int i) const { return x.input(token, kind[i], planes_of(*op.w[i])); }
 
   int64_t n_units() const { return first_unit[n_weights]; }
 
@@ -100,16 +104,16 @@ inline int64_t chunk_of(int64_t n_units, int n_workers) {
 template <int kUnit, class Panels>
 void sweep_many(const Matmul& op, Lane& lane, int64_t own_bytes, Panels&& panels) {
   const Plan plan(op, kUnit);
-  const QuantizedTokens x(lane.shared.data(), op.x.cols);
+  const QuantizedTokens x(lane.shared.data(), op.x.cols, plan.n_planes);
   int64_t n_run = op.x.rows;                                        // tokens that are quantized at a time: all of them, unless the team's scratch is small
-  if (plan.any_integer) {
+  if (plan.n_planes > 0) {
     const int64_t fit = static_cast<int64_t>(lane.shared.size()) / x.stride();
     if (n_run > fit) n_run = fit >= 48 ? fit / 48 * 48 : fit;       // whole tiles of any kernel
     if (n_run < 1 || static_cast<int64_t>(lane.own.size()) < own_bytes) __builtin_trap();
   }
   for (int64_t token = 0; token < op.x.rows; token += n_run) {
     const int64_t n = op.x.rows - token < n_run ? op.x.rows - token : n_run;
-    if (plan.any_integer) {
+    if (plan.n_planes > 0) {
       if (token > 0) lane.barrier();                                // nobody reads the last run's tokens any more
       const auto [first, last] = lane.part(n);
       for (int64_t t = first; t < last; ++t) x.quantize(t, op.x.f32(token + t), plan.kinds);

@@ -1,7 +1,8 @@
 // The register tiles of the matmul: P panels (16 outputs each) by T tokens, over all of K. One lane is one output, so nothing is ever summed across lanes, and
 // an output's bits do not depend on the shape of the tile.
 //
-//   int_tile    per block: exact int32 dot; acc = fma(float(dot), scale_w * scale_x, acc); with mins: acc = fma(min * scale_x, float(sum of codes), acc)
+//   int_tile    per block: exact int32 dot; acc = fma(float(dot), scale_w * scale_x, acc); with mins: acc = fma(min * scale_x, float(sum of codes), acc);
+//               tokens of two planes go over all of K twice, the second time on top of what the first one gave
 //   float_tile  per input: acc = fma(weight, x, acc)
 //
 // Loops over P and T are unrolled by pragma, so that the arrays they index are registers.
@@ -18,7 +19,13 @@ struct IntInput {
   const int8_t* codes;
   const float* scales;
   const int32_t* sums;                       // per block of the weight's format: kDotBegin - kOffset * sum of codes, or the sum itself where the format has mins
-  int64_t stride;
+  int64_t stride, plane_bytes;               // the next plane of a token begins plane_bytes further
+  int n_planes;                              // 1 in the i8 arithmetic, 2 in i16
+
+  [[gnu::always_inline]] IntInput next_plane() const {
+    const auto further = [this](auto* p) { return reinterpret_cast<decltype(p)>(reinterpret_cast<const char*>(p) + plane_bytes); };
+    return {further(codes), further(scales), further(sums), stride, plane_bytes, n_planes - 1};
+  }
 };
 
 template <class T> [[gnu::always_inline]] inline T at_bytes(const T* p, int64_t bytes) { return *reinterpret_cast<const T*>(reinterpret_cast<const char*>(p) + bytes); }
@@ -35,57 +42,59 @@ template <class Source, int P, int T, int j>
 }
 
 template <class Source, int P, int T, bool kStream>
-[[gnu::always_inline]] inline void int_tile(F (&acc)[P][T], const Bytes (&panels)[P], int64_t n_superblocks, const IntInput& x) {
+[[gnu::always_inline]] inline void int_tile(F (&acc)[P][T], const Bytes (&panels)[P], int64_t n_superblocks, IntInput x) {
   constexpr int kBlock = Source::kBlock, kBlocks = 64 / kBlock;
 #pragma GCC unroll kUnroll
   for (int p = 0; p < P; ++p)
 #pragma GCC unroll kUnroll
     for (int t = 0; t < T; ++t) acc[p][t] = zero();
-  const int8_t* codes = x.codes;
-  const float* scales = x.scales;
-  const int32_t* sums = x.sums;
-  const int64_t stride = x.stride;
-  for (int64_t at = 0; at < n_superblocks * Source::kBytes; at += Source::kBytes, codes += 64, scales += 2, sums += kBlocks) {
+  for (; x.n_planes > 0; x = x.next_plane()) {
+    const int8_t* codes = x.codes;
+    const float* scales = x.scales;
+    const int32_t* sums = x.sums;
+    const int64_t stride = x.stride;
+    for (int64_t at = 0; at < n_superblocks * Source::kBytes; at += Source::kBytes, codes += 64, scales += 2, sums += kBlocks) {
 #pragma GCC unroll kUnroll
-    for (int b = 0; b < kBlocks; ++b) {
-      if constexpr (kStream)
+      for (int b = 0; b < kBlocks; ++b) {
+        if constexpr (kStream)
 #pragma GCC unroll kUnroll
-        for (int p = 0; p < P; ++p)
+          for (int p = 0; p < P; ++p)
 #pragma GCC unroll kUnroll
-          for (int l = Source::kBytes / 64 * b / kBlocks; l < Source::kBytes / 64 * (b + 1) / kBlocks; ++l) prefetch(panels[p] + at + kPrefetchAhead + 64 * l);
-      asm volatile("" ::: "memory");          // low and high nibbles of a byte are loaded twice: keeping 512 bytes in registers between the blocks would spill
-      I dot[P][T], odd[P][T];                 // a dot instruction takes 5 cycles: a tile that is too small to hide that sums every second one apart
-      constexpr bool kTwo = P * T <= kSplitSums;
-#pragma GCC unroll kUnroll
-      for (int t = 0; t < T; ++t) {
-        I begin = iset1(kDotBegin);
-        if constexpr (Source::kOffset != 0) {
-          const int32_t sum = at_bytes(sums + b, t * stride);
-          begin = iset1(Source::kMin ? kDotBegin - Source::kOffset * sum : sum);
-        }
-#pragma GCC unroll kUnroll
-        for (int p = 0; p < P; ++p) dot[p][t] = begin, odd[p][t] = izero();
-      }
-#pragma GCC unroll kUnroll
-      for (int c = 0; c < kBlock / 16; ++c) {
-        Codes xs[T];
-#pragma GCC unroll kUnroll
-        for (int t = 0; t < T; ++t) xs[t] = load_codes(codes + t * stride + kBlock * b + 16 * c);
-        const int g = kBlock / 4 * b + 4 * c;
-        int_tile_step<Source, P, T, 0>(dot, panels, at, g, xs);
-        int_tile_step<Source, P, T, 1>(kTwo ? odd : dot, panels, at, g, xs);
-        int_tile_step<Source, P, T, 2>(dot, panels, at, g, xs);
-        int_tile_step<Source, P, T, 3>(kTwo ? odd : dot, panels, at, g, xs);
-      }
-#pragma GCC unroll kUnroll
-      for (int p = 0; p < P; ++p) {
-        const F scale = Source::scale(panels[p] + at, b);
+            for (int l = Source::kBytes / 64 * b / kBlocks; l < Source::kBytes / 64 * (b + 1) / kBlocks; ++l) prefetch(panels[p] + at + kPrefetchAhead + 64 * l);
+        asm volatile("" ::: "memory");          // low and high nibbles of a byte are loaded twice: keeping 512 bytes in registers between the blocks would spill
+        I dot[P][T], odd[P][T];                 // a dot instruction takes 5 cycles: a tile that is too small to hide that sums every second one apart
+        constexpr bool kTwo = P * T <= kSplitSums;
 #pragma GCC unroll kUnroll
         for (int t = 0; t < T; ++t) {
-          const F scale_x = set1(at_bytes(scales + kBlock * b / 32, t * stride));
-          acc[p][t] = fma(dot_to_float(kTwo ? iadd(dot[p][t], odd[p][t]) : dot[p][t]), mul(scale, scale_x), acc[p][t]);
-          if constexpr (Source::kMin)
-            acc[p][t] = fma(mul(Source::min(panels[p] + at, b), scale_x), set1(static_cast<float>(at_bytes(sums + b, t * stride))), acc[p][t]);
+          I begin = iset1(kDotBegin);
+          if constexpr (Source::kOffset != 0) {
+            const int32_t sum = at_bytes(sums + b, t * stride);
+            begin = iset1(Source::kMin ? kDotBegin - Source::kOffset * sum : sum);
+          }
+#pragma GCC unroll kUnroll
+          for (int p = 0; p < P; ++p) dot[p][t] = begin, odd[p][t] = izero();
+        }
+#pragma GCC unroll kUnroll
+        for (int c = 0; c < kBlock / 16; ++c) {
+          Codes xs[T];
+#pragma GCC unroll kUnroll
+          for (int t = 0; t < T; ++t) xs[t] = load_codes(codes + t * stride + kBlock * b + 16 * c);
+          const int g = kBlock / 4 * b + 4 * c;
+          int_tile_step<Source, P, T, 0>(dot, panels, at, g, xs);
+          int_tile_step<Source, P, T, 1>(kTwo ? odd : dot, panels, at, g, xs);
+          int_tile_step<Source, P, T, 2>(dot, panels, at, g, xs);
+          int_tile_step<Source, P, T, 3>(kTwo ? odd : dot, panels, at, g, xs);
+        }
+#pragma GCC unroll kUnroll
+        for (int p = 0; p < P; ++p) {
+          const F scale = Source::scale(panels[p] + at, b);
+#pragma GCC unroll kUnroll
+          for (int t = 0; t < T; ++t) {
+            const F scale_x = set1(at_bytes(scales + kBlock * b / 32, t * stride));
+            acc[p][t] = fma(dot_to_float(kTwo ? iadd(dot[p][t], odd[p][t]) : dot[p][t]), mul(scale, scale_x), acc[p][t]);
+            if constexpr (Source::kMin)
+              acc[p][t] = fma(mul(Source::min(panels[p] + at, b), scale_x), set1(static_cast<float>(at_bytes(sums + b, t * stride))), acc[p][t]);
+          }
         }
       }
     }
