@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "base/error.h"
 #include "cli/command.h"
@@ -11,6 +12,7 @@
 #include "cli/table.h"
 #include "engine/compatibility.h"
 #include "engine/tokenizer_of.h"
+#include "files/tensor_source.h"
 #include "model/model.h"
 #include "quantize/quantizer.h"
 
@@ -34,6 +36,8 @@ int64_t n_numbers(const StoredWeight& w) { return w.rows * w.cols; }
 
 Findings look_into(const Checkpoint& c, int context) {
   Findings f;
+  std::set<std::string> proper;                        // not the scales that a container lists as tensors of their own
+  for (const TensorInfo& info : model_tensors(*c.weights)) proper.insert(info.name);
   for (const TensorInfo& info : c.weights->tensors()) {
     const std::string name = component_of(info.name);
     auto it = std::find_if(f.components.begin(), f.components.end(), [&](const Component& x) { return x.name == name; });
@@ -44,7 +48,7 @@ Findings look_into(const Checkpoint& c, int context) {
       if (info.shape.size() == 2) n = n_numbers(c.weights->get(info.name));            // packed nibbles count as numbers
     } catch (const Error&) {
     }
-    if (is_companion(*c.weights, info.name)) n = 0;
+    if (!proper.contains(info.name)) n = 0;
     it->n_tensors += 1;
     it->n_params += n;
     it->bytes += int64_t(info.bytes);

@@ -62,23 +62,15 @@ FormatId planned_format(const QuantizeOptions& options, const std::string& name,
   return stored;
 }
 
-bool is_companion(const WeightFile& file, const std::string& name) {
-  const size_t dot = name.rfind('.');
-  if (dot == std::string::npos || !file.has(name.substr(0, dot) + ".weight")) return false;
-  const std::string last = name.substr(dot + 1);
-  return last == "scale" || last == "input_scale" || last == "weight_scale" || last == "weight_scale_2" || last == "weight_scale_inv" || last == "weight_global_scale" || last == "input_global_scale";
-}
-
 QuantizeReport quantize_to_gguf(const Checkpoint& checkpoint, const std::string& path, const QuantizeOptions& options) {
   for (const FormatId id : {options.format, options.embedding.value_or(options.format)})
     if (!format(id).writable) fail("the format {} cannot be written", format(id).name);
   const WeightFile& file = *checkpoint.weights;
   QuantizeReport report;
-  for (const TensorInfo& info : file.tensors())
-    if (!is_companion(file, info.name)) report.of(info.name);           // all components exist before any is pointed to
+  const std::vector<TensorInfo> tensors = model_tensors(file);
+  for (const TensorInfo& info : tensors) report.of(info.name);          // all components exist before any is pointed to
   std::vector<TensorSource> sources;
-  for (const TensorInfo& info : file.tensors()) {
-    if (is_companion(file, info.name)) continue;
+  for (const TensorInfo& info : tensors) {
     const StoredWeight stored = file.get(info.name);
     TensorSource source = converted(file, info, planned_format(options, info.name, info.shape, stored.format));
     ComponentError& c = report.of(info.name);

@@ -27,9 +27,6 @@ struct QuantizeOptions {
 // The format of one tensor under the plan. `shape`: outermost first.
 FormatId planned_format(const QuantizeOptions& options, const std::string& name, const std::vector<int64_t>& shape, FormatId stored);
 
-// Scales that a container lists as tensors of their own ("X.scale" beside "X.weight"): part of that weight, not numbers of the model.
-bool is_companion(const WeightFile& file, const std::string& name);
-
 // Writes `path`; nothing partial is left after an error. Throws Error for a format nothing can write, a bad `keep`, or a model that is no candidate.
 QuantizeReport quantize_to_gguf(const Checkpoint& checkpoint, const std::string& path, const QuantizeOptions& options);
 

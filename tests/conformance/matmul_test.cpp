@@ -21,30 +21,25 @@ std::vector<int64_t> widths(FormatId f) {
   }
 }
 
-// x as arithmetic i8 sees it: per 32 inputs, integers in [-127, 127] times a scale.
-Matrix as_int8(const Matrix& x) {
-  Matrix out = x;
-  for (int64_t r = 0; r < x.rows; ++r)
-    for (int64_t k = 0; k < x.cols; k += 32) {
-      const int64_t last = std::min(k + 32, x.cols);
-      float largest = 0;
-      for (int64_t i = k; i < last; ++i) largest = std::max(largest, std::fabs(x.row(r)[i]));
-      const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
-      for (int64_t i = k; i < last; ++i) out.row(r)[i] = static_cast<float>(std::nearbyint(x.row(r)[i] * inverse)) * (largest / 127.0f);
-    }
+// x as arithmetics i8 and i16 see it: per 32 inputs, integers in [-127, 127] times a scale; in i16 also what those miss, quantized in the same way.
+Matrix as_seen(const Matrix& x, Arithmetic a) {
+  if (a.x == FormatId::f32) return x;
+  Matrix out{x.rows, x.cols, std::vector<float>(x.values.size())}, missed = x;
+  for (int plane = 0; plane < (a.x == FormatId::i16 ? 2 : 1); ++plane)
+    for (int64_t r = 0; r < x.rows; ++r)
+      for (int64_t k = 0; k < x.cols; k += 32) {
+        const int64_t last = std::min(k + 32, x.cols);
+        float largest = 0;
+        for (int64_t i = k; i < last; ++i) largest = std::max(largest, std::fabs(missed.row(r)[i]));
+        const float inverse = largest > 0 ? 127.0f / largest : 0.0f, scale = largest / 127.0f;
+        for (int64_t i = k; i < last; ++i) {
+          const float code = static_cast<float>(std::nearbyint(missed.row(r)[i] * inverse));
+          out.row(r)[i] += code * scale;
+          missed.row(r)[i] = std::fma(-scale, code, missed.row(r)[i]);
+        }
+      }
   return out;
 }
-
-// x as arithmetic i16 sees it: int8 blocks, and int8 blocks for what they miss.
-Matrix as_int16(const Matrix& x) {
-  Matrix out = as_int8(x), missed = x;
-  for (size_t i = 0; i < x.values.size(); ++i) missed.values[i] = x.values[i] - out.values[i];
-  missed = as_int8(missed);
-  for (size_t i = 0; i < x.values.size(); ++i) out.values[i] += missed.values[i];
-  return out;
-}
-
-Matrix as_seen(const Matrix& x, Arithmetic a) { return a.x == FormatId::i8 ? as_int8(x) : a.x == FormatId::i16 ? as_int16(x) : x; }
 
 struct Problem {
   Matrix x;
@@ -139,32 +134,30 @@ TEST(Matmul, EveryIsaCandidateAndThreadCountGivesTheSameBits) {
     }
 }
 
-// Where i8 is off by a few thousandths of the result's scale, i16 is by less than a ten-thousandth.
+// Where i8 is off by some thousandths of the result's scale, i16 is by less than a ten-thousandth.
 TEST(Matmul, Int16ActivationsAreNearExactProducts) {
   const auto backend = make_cpu({available_isas().front(), 2});
   Rng rng(23);
   for (const FormatId f : kFormats) {
     if (plain(f)) continue;
     Problem p = problem(rng, 9, 48, 768, f, kFloat, false);
-    for (int64_t t = 0; t < 9; ++t) p.x.row(t)[17 * t] *= 20;              // an outlier leaves the rest of its block few steps of int8
     const Matrix exact = run(*backend, p, 0, 9)[0];
-    const auto error = [&](Arithmetic a) {
+    struct Error { double typical, worst; };
+    const auto error = [&](Arithmetic a) -> Error {
       p.arithmetic = {a};
       const Matrix out = run(*backend, p, 0, 9)[0];
       double missed = 0, size = 0, worst = 0;
       for (size_t i = 0; i < out.values.size(); ++i) {
-        const double difference = out.values[i] - exact.values[i];
+        const double difference = double(out.values[i]) - exact.values[i];
         missed += difference * difference, size += double(exact.values[i]) * exact.values[i];
         worst = std::max(worst, std::fabs(difference));
       }
-      const double scale = std::sqrt(size / double(out.values.size()));
-      return std::pair{std::sqrt(missed / size), worst / scale};
+      return {std::sqrt(missed / size), worst / std::sqrt(size / double(out.values.size()))};
     };
-    const auto [typical8, worst8] = error(kInt8);
-    const auto [typical16, worst16] = error(kInt16);
-    EXPECT_GT(typical8, 1e-3) << format(f).name;
-    EXPECT_LT(worst16, 1e-4) << format(f).name;
-    EXPECT_LT(typical16, typical8 / 100) << format(f).name;
+    const Error i8 = error(kInt8), i16 = error(kInt16);
+    EXPECT_GT(i8.typical, 2e-3) << format(f).name;
+    EXPECT_LT(i16.worst, 1e-4) << format(f).name;
+    EXPECT_LT(i16.typical, i8.typical / 200) << format(f).name;
   }
 }
 
