@@ -455,7 +455,16 @@ class AtTheTerminal(RidgeTest):
         self.wait_for(r"\n")
         return self.wait_for(">>> ")
 
-    def ended(self, seconds=20):
+    def leave(self):
+        """Ctrl-D at the prompt; once more when it fell between an answer and the editor taking over the terminal, as a person would."""
+        for _ in range(5):
+            self.send("\x04")
+            code = self.ended(3, must=False)
+            if code is not None:
+                return code
+        self.fail("the program did not end")
+
+    def ended(self, seconds=20, must=True):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -467,7 +476,9 @@ class AtTheTerminal(RidgeTest):
                     os.read(self.terminal, 4096)
                 except OSError:
                     time.sleep(0.05)
-        self.fail("the program did not end")
+        if must:
+            self.fail("the program did not end")
+        return None
 
     def test_a_chat_answers_and_obeys_its_commands(self):
         self.start(self.model, "--temp", "0", "-n", "8")
@@ -497,8 +508,7 @@ class AtTheTerminal(RidgeTest):
         self.say("/reset")
         self.assertIn("4 messages", self.say(f"/load {file}"))
         self.assertIn("absent.json", self.say("/load /absent.json"))
-        self.send("\x04")
-        self.assertEqual(self.ended(), 0)
+        self.assertEqual(self.leave(), 0)
 
     def test_ctrl_c_stops_the_answer_and_not_the_program(self):
         self.start(self.endless, "--temp", "0", "--ignore-eos")
@@ -511,8 +521,7 @@ class AtTheTerminal(RidgeTest):
         self.send("half a line\x03")
         self.wait_for(">>> ")
         self.assertIn("/regen", self.say("/help"))
-        self.send("\x04")
-        self.assertEqual(self.ended(), 0)
+        self.assertEqual(self.leave(), 0)
 
     def test_several_lines_are_one_message(self):
         file = self.path("talk.json")
@@ -525,22 +534,19 @@ class AtTheTerminal(RidgeTest):
         self.say("four")
         self.say(f"/save {file}")
         self.assertEqual([m["content"] for m in json_of(file)["messages"]][::2], ["one\ntwo", "three\nfour"])
-        self.send("\x04")
-        self.assertEqual(self.ended(), 0)
+        self.assertEqual(self.leave(), 0)
 
     def test_old_turns_are_dropped_when_the_context_is_full_and_it_is_said(self):
         self.start(self.model, "--temp", "0", "-n", "16", "--system", "S")
         shown = [self.say(f"message number {i} with some words in it to fill the context") for i in range(6)]
         self.assertNotIn("is full", shown[0])
         self.assertIn("oldest", shown[-1])
-        self.send("\x04")
-        self.assertEqual(self.ended(), 0)
+        self.assertEqual(self.leave(), 0)
 
     def test_history_is_kept_for_its_owner_alone(self):
         self.start(self.model, "--temp", "0", "-n", "2")
         self.say("remember me")
-        self.send("\x04")
-        self.assertEqual(self.ended(), 0)
+        self.assertEqual(self.leave(), 0)
         history = os.path.join(self.home, "ridge", "history")
         if not os.path.exists(history):
             self.skipTest("built without line editing")
