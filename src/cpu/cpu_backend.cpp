@@ -109,6 +109,19 @@ class CpuBackend : public Backend {
   const Kernel<RopeStore, Lane>& kernel_of(const RopeStore& op) const { return choose(isa_.table.rope_store, op); }
   const Kernel<PagedAttention, Lane>& kernel_of(const PagedAttention& op) const { return choose(isa_.table.attention, op); }
   const Kernel<Activate, Lane>& kernel_of(const Activate& op) const { return choose(isa_.table.activate, op); }
+  const Kernel<AddScaled, Lane>& kernel_of(const AddScaled& op) const { return choose(isa_.table.add_scaled, op); }
+  const Kernel<ScaleByPosition, Lane>& kernel_of(const ScaleByPosition& op) const { return choose(isa_.table.scale_by_position, op); }
+  const Kernel<HeadMatmul, Lane>& kernel_of(const HeadMatmul& op) const { return choose(isa_.table.head_matmul, op); }
+  const Kernel<MoeRoute, Lane>& kernel_of(const MoeRoute& op) const { return choose(isa_.table.moe_route, op); }
+  const Kernel<MoeMatmul, Lane>& kernel_of(const MoeMatmul& op) const { return choose(isa_.table.moe_matmul, op); }
+  const Kernel<MoeCombine, Lane>& kernel_of(const MoeCombine& op) const { return choose(isa_.table.moe_combine, op); }
+  const Kernel<ShortConv, Lane>& kernel_of(const ShortConv& op) const { return choose(isa_.table.short_conv, op); }
+  const Kernel<LinearScan, Lane>& kernel_of(const LinearScan& op) const { return choose(isa_.table.linear_scan, op); }
+  const Kernel<SelectiveScan, Lane>& kernel_of(const SelectiveScan& op) const { return choose(isa_.table.selective_scan, op); }
+  const Kernel<IndexTopK, Lane>& kernel_of(const IndexTopK& op) const { return choose(isa_.table.index_top_k, op); }
+  const Kernel<CompressKv, Lane>& kernel_of(const CompressKv& op) const { return choose(isa_.table.compress_kv, op); }
+  const Kernel<HyperEnter, Lane>& kernel_of(const HyperEnter& op) const { return choose(isa_.table.hyper_enter, op); }
+  const Kernel<HyperLeave, Lane>& kernel_of(const HyperLeave& op) const { return choose(isa_.table.hyper_leave, op); }
   const Kernel<GatherRows, Lane>& kernel_of(const GatherRows& op) const { return choose(isa_.table.gather_rows, op); }
   const Kernel<ScaleCap, Lane>& kernel_of(const ScaleCap& op) const { return choose(isa_.table.scale_cap, op); }
 

@@ -220,6 +220,8 @@ class CudaBackend final : public Backend {
     launch_.matmul_scratch = matmul_scratch_;
   }
 
+  // What has no kernel here yet; a model that needs one is refused when it is loaded (engine/compatibility).
+  template <class Other> void dispatch(const Other& o) { check_failed(__FILE__, __LINE__, "no CUDA kernel for the op", std::string(name_of(o))); }
   void dispatch(const Embed& o) { embed(o, launch_); }
   void dispatch(const AddNorm& o) { add_norm(o, launch_); }
   void dispatch(const HeadNorm& o) { head_norm(o, launch_); }

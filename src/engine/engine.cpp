@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "engine/compatibility.h"
 #include "engine/device.h"
 #include "engine/kv_budget.h"
+#include "model/diagnosis.h"
 
 namespace ridge {
 namespace {
@@ -50,6 +52,7 @@ struct Engine::State {
         scheduler(kv, {options.max_seqs, options.max_batch_tokens, options.max_logits}),
         sampler(model->n_vocab),
         logits(model->n_vocab),
+        file(checkpoint.weights.get()),
         eos_ids(checkpoint.eos_ids) {
     std::erase_if(eos_ids, [&](int32_t id) { return id < 0 || id >= model->n_vocab; });
     rope_row = [this](Step& s, int row, int rope_class) { model->write_rope_row(s, row, rope_class); };
@@ -72,6 +75,7 @@ struct Engine::State {
   Scheduler scheduler;
   Sampler sampler;
   std::vector<float> logits;                           // one row, on the host
+  const WeightFile* file;                              // open as long as the model
   std::vector<int32_t> eos_ids, banned;
   RopeRow rope_row;
   LogitsSink sink;
@@ -156,6 +160,8 @@ Event Engine::State::sample(Sequence& sequence) {
     event.sampled.push_back(sampler.sample(logits, params, sequence.tokens, sequence.n_prompt, sequence.seed, uint64_t(sequence.n_generated()), banned));
   } catch (const Error& error) {
     event.error = fmt::format("request {}, after {} tokens: {}", sequence.id, sequence.n_known(), error.what());
+    const bool damaged = std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x) || x == INFINITY; });
+    if (damaged) event.error += "; " + diagnose_step(*model, *file, ledger, step, workspace, kv.refs());
     finish(event, FinishReason::error);
     return event;
   }

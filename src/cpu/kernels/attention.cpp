@@ -19,6 +19,12 @@ inline int64_t round16(int64_t n) { return (n + 15) / 16 * 16; }
 inline int min_of(int a, int b) { return a < b ? a : b; }
 inline int max_of(int a, int b) { return a > b ? a : b; }
 
+// The first position that a token at `position` sees.
+inline int first_seen(const PagedAttention& op, int position) {
+  const int by_window = op.window > 0 ? max_of(0, position - op.window + 1) : 0;
+  return op.chunk > 0 ? max_of(by_window, position - position % op.chunk) : by_window;
+}
+
 struct Unit {
   const StepSeq* seq;
   int64_t first_row;
@@ -62,7 +68,7 @@ class Units {
               .kv_head = static_cast<int>(local % op_.n_kv_heads), .first = INT32_MAX, .last = 0};
     for (int r = 0; r < unit.n_rows; ++r) {
       const int position = step_.positions().data()[unit.first_row + r];
-      unit.first = min_of(unit.first, op_.window > 0 ? max_of(0, position - op_.window + 1) : 0);
+      unit.first = min_of(unit.first, first_seen(op_, position));
       unit.last = max_of(unit.last, position + 1);
     }
     return unit;
@@ -169,7 +175,7 @@ class Attention {
     with_kv_format(op_.kv.planes[0].format, [&](auto kv) { scores<decltype(kv)>(unit, n_queries, base, first, last); });
     for (int m = 0; m < n_queries; ++m) {
       const int position = step_.positions().data()[unit.first_row + m / group_] - base;
-      const int sees_first = op_.window > 0 ? max_of(first, position - op_.window + 1) : first, sees_last = min_of(last, position + 1);
+      const int sees_first = max_of(first, first_seen(op_, position + base) - base), sees_last = min_of(last, position + 1);
       float* s = at_.s + m * kTile;
       if (sees_first >= sees_last) {         // as if the tile were not there
         for (int i = 0; i < kTile; i += 16) store(s + i, zero());
