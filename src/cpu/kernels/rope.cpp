@@ -46,15 +46,18 @@ inline Place place_of(const KvRef& kv, const Step& step, int64_t t) {
   return {step.pages()[seq.first_page[kv.group] + position / kv.page_size], position % kv.page_size};
 }
 
-// Columns of a K page are positions: what a token writes lies page_size numbers apart.
+// Columns of a K page are positions: what a token writes lies page_size numbers apart. One new token finds none of these lines in a cache, and stores would
+// fetch them one by one, in order: asked for beforehand they come side by side.
 void store_k(const RopeStore& op, const Step& step, int64_t head, int64_t first, int64_t last, std::byte* scratch) {
   with_kv_format(op.kv.planes[0].format, [&](auto kv) {
     using Bits = typename decltype(kv)::Bits;
     auto* row = reinterpret_cast<Bits*>(scratch);
     for (int64_t t = first; t < last; ++t) {
-      convert<decltype(kv)>(row, op.k.f32(t) + head * op.head_dim, op.head_dim);
       const Place place = place_of(op.kv, step, t);
       Bits* out = reinterpret_cast<Bits*>(op.kv.plane(0, place.page)) + head * op.head_dim * op.kv.page_size + place.in_page;
+      if (t == first)
+        for (int d = 0; d < op.head_dim; ++d) __builtin_prefetch(out + int64_t{d} * op.kv.page_size, 1);
+      convert<decltype(kv)>(row, op.k.f32(t) + head * op.head_dim, op.head_dim);
       for (int d = 0; d < op.head_dim; ++d) out[int64_t{d} * op.kv.page_size] = row[d];
     }
   });
