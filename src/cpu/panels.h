@@ -60,12 +60,4 @@ constexpr int64_t plane_bytes(int64_t cols) {
   return (k + 64 + k / 32 * 4 + 4 * (k / 16 * 4) + 63) / 64 * 64;
 }
 
-// Scratch that the Matmul kernels want for inputs of `cols`: each worker's (eight quantized tokens, or two unpacked panels), and the team's, with which
-// `n_tokens` are quantized once for all; with less they are done in several runs of 16 or more.
-constexpr int64_t matmul_own_bytes(int64_t cols) {
-  const int64_t tokens = 8 * 2 * plane_bytes(cols), panels = 2 * superblocks_of(cols) * 1536;
-  return 4096 + (tokens > panels ? tokens : panels);
-}
-constexpr int64_t matmul_shared_bytes(int64_t cols, int64_t n_tokens) { return 4096 + n_tokens * 2 * plane_bytes(cols); }
-
 }  // namespace ridge::cpu

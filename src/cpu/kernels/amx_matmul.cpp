@@ -1,13 +1,15 @@
-// Matmul on AMX int8 tiles, for 16 tokens and more and weights in blocks of 32. One TDPBSSD gives the exact int32 sums of a block for 16 tokens by a panel; they
-// go through a buffer to the same float epilogue as everywhere. Tiles and vectors hardly overlap, and on a virtual machine a tile load may cost 3 ns or 13, so
-// tiles are loaded as rarely as can be: 128 inputs of a panel (4 blocks) stay in tile registers while the tokens of a group pass by, whose float sums wait in
-// scratch. 16 tokens x 64 codes are one A tile for two blocks, because a B tile holds its block in one half of its rows and zeros in the other.
+// Matmul on AMX int8 tiles, for 16 tokens and more and weights in blocks of 32. Two panels at a time are unpacked into scratch as signed bytes, where 8 rows of
+// 64 bytes (32 inputs x 16 outputs) are a B tile as they lie; 16 tokens x 32 codes are an A tile. One TDPBSSD gives the exact int32 sums of a block, which go
+// through a buffer to the same float epilogue as everywhere. Tiles and vectors hardly overlap, so both must be short:
 //
-//   unpacked panel  signed bytes [superblock][8 rows of block 0 | 8 rows of zeros | 8 rows of block 1][16 outputs][4]: rows 0-15 and 8-23 are the B tiles
-//                   then f32 scales [block][16], then mins
-//   tmm0 tmm1       sums [tokens][16 outputs], in turn      tmm2 tmm3  A [tokens][64 codes]      tmm4 .. tmm7  B of the four blocks
+//   K is walked in chunks of kChunk blocks, all tokens for each: the panels' part of a chunk stays in the first-level cache, the tokens stream by, and the
+//   float sums of (tokens x 2 panels) wait in scratch. Within a chunk the sums of kBuffered blocks are stored at a time (a tile that is read at once would
+//   stall), and the epilogue keeps 16 tokens of a panel in registers over them. The tokens' scales lie 16 tokens side by side: a broadcast each, no pointers.
 //
-// The sums of 16 tokens are used while the next tokens are multiplied. The tokens' scales lie 16 tokens side by side: a broadcast each, no pointers.
+// Keeping four B tiles in registers while the tokens pass, each in one half of its rows so that an A tile serves two blocks, loads a third of the tiles and
+// was slower (0.6 to 0.7 against 0.9 TOP/s on two Emerald Rapids cores): every fourth block the float sums go to memory and back.
+//
+//   tmm0 tmm1  sums [tokens][16 outputs] by panel      tmm2  A [tokens][32 codes]      tmm3 tmm4  B [8 g][16 outputs][4] by panel
 #include <cstring>
 
 #include "cpu/features.h"
@@ -16,14 +18,14 @@
 namespace ridge::cpu::RIDGE_ISA_NS {
 namespace {
 
-constexpr int kTokens = 16, kTileNumbers = kTokens * 16;
-constexpr int64_t kGroup = 256;              // tokens whose float sums are kept at a time: 16 KB
-constexpr int64_t kPaddedBytes = 24 * 64;    // of a superblock's codes
+constexpr int kTokens = 16, kBuffered = 4, kChunk = 16;
+constexpr int64_t kGroup = 512;              // tokens whose float sums are kept at a time
+constexpr int64_t kSumsOfTile = 2 * kTokens * 16;
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  uint16_t row_bytes[16] = {64, 64, 32, 64, 64};
+  uint8_t rows[16] = {kTokens, kTokens, kTokens, 8, 8};
 };
 static_assert(sizeof(TileConfig) == 64);
 
@@ -52,10 +54,7 @@ class Factors {
   }
 
   // Of the 16 tokens that `token` is one of; the products follow the scales.
-  const float* scales(int64_t token, int plane) const { return base_ + token / 16 * further() + plane * 2 * 16 * n_blocks(*plan_); }
-
-  // From 16 tokens to the next.
-  int64_t further() const { return plan_->n_planes * 2 * 16 * n_blocks(*plan_); }
+  const float* scales(int64_t token, int plane) const { return base_ + (token / 16 * plan_->n_planes + plane) * 2 * 16 * n_blocks(*plan_); }
 
   static int64_t n_blocks(const Plan& plan) { return 2 * superblocks_of(plan.op.x.cols); }
 
@@ -65,108 +64,72 @@ class Factors {
   int with_products_ = 0;                    // the kind of sums that are products; 3: none
 };
 
-struct UnpackedPanel {
-  uint8_t* codes;
-  float *scales, *mins;
-
-  UnpackedPanel(std::byte* memory, int64_t n_superblocks)
-      : codes(reinterpret_cast<uint8_t*>(memory)), scales(reinterpret_cast<float*>(codes + n_superblocks * kPaddedBytes)), mins(scales + 32 * n_superblocks) {}
-  static int64_t bytes(int64_t n_superblocks) { return n_superblocks * (kPaddedBytes + 2 * 2 * 64); }
-};
-
+// As Unpacked, but the codes are the signed numbers themselves.
 template <class Format>
-void unpack_padded(const UnpackedPanel& to, Bytes panel, int64_t n_superblocks) {
-  const B offset = bset1(static_cast<uint8_t>(Format::kOffset)), nothing = bset1(0);
-  uint8_t* out = to.codes;
-  for (int64_t i = 0; i < n_superblocks; ++i, out += kPaddedBytes, panel += superblock_bytes(Format::kPanel)) {
+void unpack_signed(uint8_t* out, Bytes panel, int64_t n_superblocks) {
+  unpack<Format>(out, panel, n_superblocks);
+  const B offset = bset1(static_cast<uint8_t>(Format::kOffset));
+  for (int64_t i = 0; i < n_superblocks; ++i, out += Unpacked<Format>::kBytes)
+    for (int g = 0; g < 16; ++g) bstore(out + 64 * g, bsub(bload(out + 64 * g), offset));      // modulo 256: w + 128 - 128 too
+}
+
+// Where block b (counted from the panel's first) of an unpacked panel has its codes.
+template <class Format> inline Bytes codes_of(Bytes panel, int64_t b) { return panel + b / 2 * Unpacked<Format>::kBytes + b % 2 * 512; }
+
+// Sums of N blocks from `block`, 16 tokens by two panels: [block][panel][token][16].
+template <class Format, int N>
+[[gnu::always_inline]] inline void multiply(int32_t* sums, const int8_t* codes, int64_t stride, const Bytes (&panels)[2], int64_t block) {
 #pragma GCC unroll kUnroll
-    for (int g = 0; g < 8; ++g) {
-      bstore(out + 64 * g, bsub(Format::codes(panel, g), offset));                             // modulo 256: w + 128 - 128 too
-      bstore(out + 64 * (8 + g), nothing);
-      bstore(out + 64 * (16 + g), bsub(Format::codes(panel, 8 + g), offset));
-    }
-#pragma GCC unroll kUnroll
-    for (int b = 0; b < 2; ++b) {
-      store(to.scales + 16 * (2 * i + b), Format::scale(panel, b));
-      if constexpr (Format::kMin) store(to.mins + 16 * (2 * i + b), Format::min(panel, b));
-    }
+  for (int b = 0; b < N; ++b, sums += kSumsOfTile) {
+    _tile_loadd(2, codes + 32 * (block + b), stride);
+    _tile_loadd(3, codes_of<Format>(panels[0], block + b), 64);
+    _tile_zero(0);
+    _tile_dpbssd(0, 2, 3);
+    _tile_loadd(4, codes_of<Format>(panels[1], block + b), 64);
+    _tile_zero(1);
+    _tile_dpbssd(1, 2, 4);
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + 256, 64);
   }
 }
 
-// N blocks of a panel (2 or 4) for a run of tokens, added to their float sums.
+// The same blocks of one panel, added to the float sums [token][16] in order.
 template <class Format, int N>
-class Blocks {
- public:
-  Blocks(const UnpackedPanel& panel, int64_t block) {
-    const uint8_t* codes = panel.codes + block / 2 * kPaddedBytes;
-    _tile_loadd(4, codes, 64);
-    _tile_loadd(5, codes + 512, 64);
-    if constexpr (N == 4) {
-      _tile_loadd(6, codes + kPaddedBytes, 64);
-      _tile_loadd(7, codes + kPaddedBytes + 512, 64);
-    }
+[[gnu::always_inline]] inline void add_blocks(float* out, const int32_t* sums, Bytes panel, int64_t block, const float* scales, const float* products) {
+  using Source = Unpacked<Format>;
+  F acc[kTokens];
 #pragma GCC unroll kUnroll
-    for (int b = 0; b < N; ++b) {
-      scale_[b] = load(panel.scales + 16 * (block + b));
-      if constexpr (Format::kMin) min_[b] = load(panel.mins + 16 * (block + b));
-    }
-  }
-
-  // codes: of the first token at the first block; scales, products: of the first 16 tokens at the first block, 16 tokens further every `further` floats.
-  void run(float* out, int64_t n_tiles, const int8_t* codes, int64_t stride, const float* scales, const float* products, int64_t further) {
-    alignas(64) int32_t sums[2][N * kTileNumbers];
-    for (int64_t i = 0; i < n_tiles; ++i, codes += kTokens * stride) {
-      int32_t *now = sums[i % 2], *before = sums[(i + 1) % 2];
-      _tile_loadd(2, codes, stride);
-      _tile_zero(0);
-      _tile_dpbssd(0, 2, 4);
-      if (i > 0) _tile_stored(1, before + (N - 1) * kTileNumbers, 64);
-      _tile_zero(1);
-      _tile_dpbssd(1, 2, 5);
-      _tile_stored(0, now, 64);
-      if constexpr (N == 4) {
-        _tile_loadd(3, codes + 64, stride);
-        _tile_zero(0);
-        _tile_dpbssd(0, 3, 6);
-        _tile_stored(1, now + kTileNumbers, 64);
-        _tile_zero(1);
-        _tile_dpbssd(1, 3, 7);
-        _tile_stored(0, now + 2 * kTileNumbers, 64);
-      }
-      if (i == 0) continue;
-      add(out, before, scales, products);
-      out += kTileNumbers, scales += further, products += further;
-    }
-    int32_t* last = sums[(n_tiles + 1) % 2];
-    _tile_stored(1, last + (N - 1) * kTileNumbers, 64);
-    add(out, last, scales, products);
-  }
-
- private:
-  [[gnu::always_inline]] void add(float* out, const int32_t* sums, const float* scales, const float* products) const {
-    for (int half = 0; half < kTokens; half += 8, out += 128, sums += 128, scales += 8, products += 8) {
-      F acc[8];
+  for (int t = 0; t < kTokens; ++t) acc[t] = load(out + 16 * t);
 #pragma GCC unroll kUnroll
-      for (int t = 0; t < 8; ++t) acc[t] = load(out + 16 * t);
+  for (int b = 0; b < N; ++b) {
+    const Bytes s = panel + (block + b) / 2 * Source::kBytes;
+    const F scale = Source::scale(s, b % 2);                                                   // `block` is even
 #pragma GCC unroll kUnroll
-      for (int b = 0; b < N; ++b)
-#pragma GCC unroll kUnroll
-        for (int t = 0; t < 8; ++t) {
-          acc[t] = fma(to_float(iload(sums + b * kTileNumbers + 16 * t)), mul(scale_[b], set1(scales[16 * b + t])), acc[t]);
-          if constexpr (Format::kMin) acc[t] = fma(min_[b], set1(products[16 * b + t]), acc[t]);
-        }
-#pragma GCC unroll kUnroll
-      for (int t = 0; t < 8; ++t) store(out + 16 * t, acc[t]);
+    for (int t = 0; t < kTokens; ++t) {
+      acc[t] = fma(to_float(iload(sums + kSumsOfTile * b + 16 * t)), mul(scale, set1(scales[16 * (block + b) + t])), acc[t]);
+      if constexpr (Format::kMin) acc[t] = fma(Source::min(s, b % 2), set1(products[16 * (block + b) + t]), acc[t]);
     }
   }
+#pragma GCC unroll kUnroll
+  for (int t = 0; t < kTokens; ++t) store(out + 16 * t, acc[t]);
+}
 
-  F scale_[N], min_[N];
-};
-
-template <class Format, int N>
-[[gnu::noinline]] void add_blocks(float* out, int64_t n_tiles, const UnpackedPanel& panel, int64_t block, const int8_t* codes, int64_t stride, const float* scales,
-                                  const float* products, int64_t further) {
-  Blocks<Format, N>(panel, block).run(out, n_tiles, codes, stride, scales, products, further);
+// Blocks [first, last) of 16 tokens by two panels.
+template <class Format>
+[[gnu::noinline]] void add_chunk(float* out, const int8_t* codes, int64_t stride, const Bytes (&panels)[2], int64_t first, int64_t last, const float* scales,
+                                 const float* products) {
+  alignas(64) int32_t sums[kBuffered * kSumsOfTile];
+  int64_t b = first;
+  for (; b + kBuffered <= last; b += kBuffered) {
+    multiply<Format, kBuffered>(sums, codes, stride, panels, b);
+    add_blocks<Format, kBuffered>(out, sums, panels[0], b, scales, products);
+    add_blocks<Format, kBuffered>(out + 256, sums + 256, panels[1], b, scales, products);
+  }
+  for (; b < last; b += 2) {
+    multiply<Format, 2>(sums, codes, stride, panels, b);
+    add_blocks<Format, 2>(out, sums, panels[0], b, scales, products);
+    add_blocks<Format, 2>(out + 256, sums + 256, panels[1], b, scales, products);
+  }
 }
 
 inline void finish_tile(const float* sums, const Matmul& op, int i, int64_t panel, int64_t token, int64_t n_tokens) {
@@ -182,7 +145,8 @@ inline void finish_tile(const float* sums, const Matmul& op, int i, int64_t pane
   }
 }
 
-int64_t own_bytes(int64_t cols) { return UnpackedPanel::bytes(superblocks_of(cols)) + kGroup * 16 * 4; }
+// Two unpacked panels, and the float sums of a group of tokens.
+int64_t own_bytes(int64_t cols) { return 2 * superblocks_of(cols) * 1536 + kGroup / kTokens * kSumsOfTile * 4; }
 
 // Panels [first, last) of weight i; x and factors hold tokens [token_first, token_last). The last tile may reach past them: what it finds there is not used.
 template <class Format>
@@ -190,29 +154,35 @@ void tile_panels(const Plan& plan, int i, int64_t first, int64_t last, const Qua
                  std::byte* own) {
   const Matmul& op = plan.op;
   const int64_t n_superblocks = superblocks_of(op.x.cols), n_blocks = 2 * n_superblocks, panel_bytes = n_superblocks * superblock_bytes(Format::kPanel);
-  const UnpackedPanel unpacked(own, n_superblocks);
-  auto* sums = reinterpret_cast<float*>(own + UnpackedPanel::bytes(n_superblocks));
+  auto* unpacked = reinterpret_cast<uint8_t*>(own);
+  auto* sums = reinterpret_cast<float*>(own + 2 * n_superblocks * 1536);
+  const Bytes panels[2] = {unpacked, unpacked + n_superblocks * Unpacked<Format>::kBytes};
   const int64_t n_tokens = token_last - token_first;
   const int n_planes = planes_of(*op.w[i]);
-  for (int64_t panel = first; panel < last; ++panel) {
+  for (int64_t panel = first; panel < last; panel += 2) {
     const Bytes packed = reinterpret_cast<Bytes>(op.w[i]->packed.data) + panel * panel_bytes;
-    unpack_padded<Format>(unpacked, packed, n_superblocks);
+    unpack_signed<Format>(unpacked, packed, n_superblocks);
+    if (panel + 1 < last) unpack_signed<Format>(const_cast<uint8_t*>(panels[1]), packed + panel_bytes, n_superblocks);      // else what lies there is not used
+    const Bytes next = packed + 2 * panel_bytes, next_end = next + 2 * panel_bytes;
+    Bytes wanted = next;                                            // the next pair comes to the second-level cache meanwhile
     for (int64_t group = 0; group < n_tokens; group += kGroup) {
       const int64_t end = group + kGroup < n_tokens ? group + kGroup : n_tokens, n_tiles = (end - group + kTokens - 1) / kTokens;
-      for (int64_t j = 0; j < n_tiles * kTileNumbers; j += 16) store(sums + j, zero());
-      const IntInput in = x.input(group, 0, false, n_planes);
-      for (int plane = 0; plane < n_planes; ++plane) {
-        const int8_t* codes = in.codes + plane * in.plane_bytes;
-        const float* scales = factors.scales(group, plane);
-        for (int64_t b = 0; b < n_blocks; b += 4) {
-          if (group == 0 && plane == 0)                             // the same part of the next panel, which this worker will probably get
-            for (int64_t at = 0; at < 2 * superblock_bytes(Format::kPanel); at += 64) prefetch(packed + panel_bytes + b / 2 * superblock_bytes(Format::kPanel) + at);
-          (b + 4 <= n_blocks ? add_blocks<Format, 4> : add_blocks<Format, 2>)(sums, n_tiles, unpacked, b, codes + 32 * b, in.stride, scales + 16 * b,
-                                                                              scales + 16 * (n_blocks + b), factors.further());
+      for (int64_t j = 0; j < n_tiles * kSumsOfTile; j += 16) store(sums + j, zero());
+      for (int plane = 0; plane < n_planes; ++plane)
+        for (int64_t b = 0; b < n_blocks; b += kChunk) {
+          const int64_t b_end = b + kChunk < n_blocks ? b + kChunk : n_blocks;
+          for (int64_t tile = 0; tile < n_tiles; ++tile) {
+            const int64_t token = group + tile * kTokens;
+            const IntInput in = x.input(token, 0, false, n_planes);
+            const int8_t* codes = in.codes + plane * in.plane_bytes;
+            for (int line = 0; line < 8 && wanted < next_end; ++line, wanted += 64) prefetch(wanted);
+            const float* scales = factors.scales(token, plane);
+            add_chunk<Format>(sums + tile * kSumsOfTile, codes, in.stride, panels, b, b_end, scales, scales + 16 * n_blocks);
+          }
         }
-      }
       for (int64_t tile = 0; tile < n_tiles; ++tile)
-        finish_tile(sums + tile * kTileNumbers, op, i, panel, token_first + group + tile * kTokens, end - group - tile * kTokens);
+        for (int p = 0; p < 2 && panel + p < last; ++p)
+          finish_tile(sums + tile * kSumsOfTile + 256 * p, op, i, panel + p, token_first + group + tile * kTokens, end - group - tile * kTokens);
     }
   }
 }
@@ -235,7 +205,7 @@ void run_matrix(const Matmul& op, Lane& lane) {
   const TileConfig config;
   _tile_loadconfig(&config);
   Factors factors;
-  sweep_many<1>(op, lane, own_bytes(op.x.cols), factors, [&](const Plan& plan, int i, int64_t a, int64_t b, const QuantizedTokens& x, int64_t first, int64_t last) {
+  sweep_many<2>(op, lane, own_bytes(op.x.cols), factors, [&](const Plan& plan, int i, int64_t a, int64_t b, const QuantizedTokens& x, int64_t first, int64_t last) {
     with_format(*op.w[i], [&](auto format) {
       using Format = decltype(format);
       if constexpr (Tiled<Format>) tile_panels<Format>(plan, i, a, b, x, factors, first, last, lane.own.data());
