@@ -171,8 +171,8 @@ void run_many(const Matmul& op, Lane& lane) {
 
 }  // namespace
 
-// The float epilogue per block bounds `many` and the matrix units alike; on Emerald Rapids AMX is ahead (0.90 TOP/s on two threads, 0.60 in a slow hour of the
-// machine, against 0.80 and 0.50).
+// The float epilogue per block bounds `many` and the matrix units alike; on Emerald Rapids AMX is ahead (0.9 TOP/s on two threads in a good hour of the machine,
+// where `many` has 0.8).
 std::span<const Kernel<Matmul, Lane>> matmul_kernels() {
   if constexpr (!kMatrixName.empty()) {
     static constexpr Kernel<Matmul, Lane> kCandidates[] = {{"few", few_supports, run_few}, {kMatrixName, matrix_supports, run_matrix}, {"many", many_supports, run_many}};

@@ -12,7 +12,7 @@
 namespace ridge::cpu::RIDGE_ISA_NS {
 
 // Bytes between the weights in use and those asked for from memory, in each of the panels that are read side by side: with two of them 4 KB is as good as
-// 8 KB or better (q4_0 24.1 against 23.0 GB/s, q8_0 30.1 against 29.8 on two Emerald Rapids cores), and less is lost where a stream ends.
+// 8 KB (q4_0 24.1 against 23.0 GB/s, q8_0 26.0 against 26.5 on two Emerald Rapids cores), and less is lost where a stream ends.
 inline constexpr int64_t kPrefetchAhead = 4096;
 
 // From the start of a panel to what will be wanted kPrefetchAhead later, when P panels that lie behind each other are read side by side: past the panel's end
