@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/device.h"
 #include "cuda/repack.h"
@@ -127,7 +128,8 @@ class CudaBackend final : public Backend {
       while (longest < s.n_context) longest *= 2;
     launch_ = {.stream = stream_, .step = step.view_at(device_step_), .max_context = longest, .attention_scratch = attention_scratch_,
                .attention_scratch_bytes = attention_bytes_, .matmul_scratch = matmul_scratch_, .matmul_scratch_bytes = matmul_bytes_,
-               .n_sms = properties_.multiProcessorCount, .max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - 16384};
+               .n_sms = properties_.multiProcessorCount, .max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - 16384,
+               .compute_capability = properties_.major * 10 + properties_.minor};
     key_ = {step.n_tokens(), step.n_logits(), longest};
     ops_in_step_ = 0;
     const auto known = options_.graphs ? graphs_.find(key_) : graphs_.end();
@@ -215,7 +217,7 @@ class CudaBackend final : public Backend {
       graphs_.clear();
     };
     if (const auto* a = std::get_if<PagedAttention>(&op)) grow(attention_scratch_, attention_bytes_, attention_scratch_needed(int(a->q.rows), a->n_heads, a->v_dim, launch_.max_context));
-    if (const auto* m = std::get_if<Matmul>(&op)) grow(matmul_scratch_, matmul_bytes_, m->x.rows * round_up(m->x.cols, 64) * 2);
+    if (const auto* m = std::get_if<Matmul>(&op)) grow(matmul_scratch_, matmul_bytes_, round_up(m->x.rows, kGemmTokens) * round_up(m->x.cols, 64) * 2);
     launch_.attention_scratch = attention_scratch_;
     launch_.matmul_scratch = matmul_scratch_;
   }

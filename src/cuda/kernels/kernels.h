@@ -16,6 +16,7 @@ struct Launch {
   std::byte* matmul_scratch;                 // activations in bf16 for many tokens
   int64_t matmul_scratch_bytes;
   int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for
+  int compute_capability;                    // 90: sm_90
 };
 
 void embed(const Embed& op, const Launch& launch);
