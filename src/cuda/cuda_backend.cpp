@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "cuda/kernels/flash.h"
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/device.h"
@@ -123,14 +124,19 @@ class CudaBackend final : public Backend {
     }
     std::memcpy(pinned_step_, block.data(), block.size());
     CUDA_TRY(cudaMemcpyAsync(device_step_, pinned_step_, block.size(), cudaMemcpyHostToDevice, stream_));
-    int longest = 256;
-    for (const StepSeq& s : step.seqs())
+    int longest = 256, n_few = 0;
+    for (const StepSeq& s : step.seqs()) {
       while (longest < s.n_context) longest *= 2;
+      if (s.n_rows < kFlashManyRows) n_few += s.n_rows;
+    }
+    int few_bucket = n_few > 0 ? 1 : 0;                                     // the rest of the step's rows varies between steps of one shape
+    while (few_bucket < n_few) few_bucket *= 2;
+    if (n_few == step.n_tokens()) few_bucket = n_few;
     launch_ = {.stream = stream_, .step = step.view_at(device_step_), .max_context = longest, .attention_scratch = attention_scratch_,
                .attention_scratch_bytes = attention_bytes_, .matmul_scratch = matmul_scratch_, .matmul_scratch_bytes = matmul_bytes_,
                .n_sms = properties_.multiProcessorCount, .max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - 16384,
-               .compute_capability = properties_.major * 10 + properties_.minor};
-    key_ = {step.n_tokens(), step.n_logits(), longest};
+               .compute_capability = properties_.major * 10 + properties_.minor, .n_few_rows = few_bucket};
+    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket};
     ops_in_step_ = 0;
     const auto known = options_.graphs ? graphs_.find(key_) : graphs_.end();
     replaying_ = known != graphs_.end();
@@ -175,7 +181,7 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  using Key = std::tuple<int, int, int>;                                     // tokens, logit rows, context bucket
+  using Key = std::tuple<int, int, int, int>;                                // tokens, logit rows, context bucket, rows of sequences with few
 
   std::byte* take(int64_t n_bytes) {
     void* p = nullptr;
@@ -216,7 +222,7 @@ class CudaBackend final : public Backend {
       for (auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph);        // they hold the old address
       graphs_.clear();
     };
-    if (const auto* a = std::get_if<PagedAttention>(&op)) grow(attention_scratch_, attention_bytes_, attention_scratch_needed(int(a->q.rows), a->n_heads, a->v_dim, launch_.max_context));
+    if (const auto* a = std::get_if<PagedAttention>(&op)) grow(attention_scratch_, attention_bytes_, attention_scratch_needed(*a, launch_));
     if (const auto* m = std::get_if<Matmul>(&op)) grow(matmul_scratch_, matmul_bytes_, round_up(m->x.rows, kGemmTokens) * round_up(m->x.cols, 64) * 2);
     launch_.attention_scratch = attention_scratch_;
     launch_.matmul_scratch = matmul_scratch_;

@@ -1,6 +1,6 @@
 // Copies that run beside the threads, and the barriers they report to (sm_90): a producer asks for bytes, consumers wait for the barrier's phase.
 //   Barrier   counts arrivals and outstanding bytes; a phase ends when both are met. Waits name the parity of the phase they wait for.
-//   bulk      contiguous bytes (multiples of 16) from device memory, to one block or to several blocks of a cluster at the same place
+//   bulk      contiguous bytes (multiples of 16), from device memory or to it
 //   chunk     16 bytes a thread (cp.async), zeros where the source is not valid: for rows scattered over pages
 #pragma once
 #include <cuda_runtime.h>
@@ -24,45 +24,29 @@ __device__ inline void await_chunks() { asm volatile("cp.async.wait_group %0;" :
 using Barrier = uint64_t;
 
 __device__ inline void init_barrier(Barrier* b, int n_arrivals) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(n_arrivals) : "memory"); }
-__device__ inline void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ inline void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ inline void arrive(Barrier* b) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(b)) : "memory"); }
 __device__ inline void arrive_expecting(Barrier* b, int n_bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(n_bytes) : "memory");
-}
-// At the same barrier of block `rank` of the cluster.
-__device__ inline void arrive_at(Barrier* b, int rank) {
-  asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\nmbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(b)), "r"(rank)
-               : "memory");
 }
 __device__ inline void await(Barrier* b, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%0], %1;\n@done bra ready;\nbra again;\nready:\n}" ::"r"(shared_address(b)), "r"(parity)
       : "memory");
 }
-// What another block of the cluster released.
-__device__ inline void await_cluster(Barrier* b, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n@done bra ready;\nbra again;\nready:\n}" ::"r"(shared_address(b)), "r"(parity)
-      : "memory");
-}
-
 __device__ inline void copy_bulk(void* to, const void* from, int n_bytes, Barrier* b) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)), "l"(from), "r"(n_bytes), "r"(shared_address(b)) : "memory");
 }
-__device__ inline void copy_bulk_to(void* to, const void* from, int n_bytes, Barrier* b, uint16_t blocks) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)), "l"(from), "r"(n_bytes),
-               "r"(shared_address(b)), "h"(blocks)
-               : "memory");
+// The way out: rows of shared memory to device memory. The thread that asked may wait until its source can be written again.
+__device__ inline void store_bulk(void* to, const void* from, int n_bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)), "r"(n_bytes) : "memory");
 }
+__device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ inline void await_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ inline void await_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-__device__ inline uint32_t rank_in_cluster() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-__device__ inline void sync_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
+// A barrier among n_threads of a block, by number (0 is __syncthreads).
+__device__ inline void sync_threads_of(int id, int n_threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory"); }
 
 // Shared memory written by ordinary stores or copy_chunk becomes visible to the tensor cores' own reads.
 __device__ inline void fence_for_wgmma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
