@@ -1,0 +1,317 @@
+// Matmul for 1 to 8 tokens, where a token costs the weights it reads. One block a multiprocessor stays and walks over row tiles; teams of 8 warps take tiles in turn,
+// warp w of a team the units u = w mod 8, and the sums of the warps are added in their order: the same arithmetic as for many tokens.
+//
+// Weights go through a ring of slots in shared memory, one ring a warp, so that 60 to 90 KB a multiprocessor are on their way (1.8 us of its share of the
+// bandwidth). The ring is filled before the kernel waits for its predecessor, and a block takes less than half of a multiprocessor's shared memory and registers: the
+// next matmul is there, its first weights loaded, while this one ends and while the small kernels between them run.
+//
+// What surrounds a matmul is done on its way (Around): the norm of its input by each block for itself, which costs less than a kernel in between; the addition to the
+// residual stream or the activation where the sums end. All of it in the order and rounding of the separate kernels.
+#include <algorithm>
+
+#include "cuda/kernels/kernels.h"
+#include "cuda/lib/activation.h"
+#include "cuda/lib/launch.h"
+#include "cuda/lib/row_norm.h"
+#include "cuda/lib/stage.h"
+#include "cuda/lib/unit.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int kTeam = 8;                                                    // warps
+constexpr int kMaxTokens = 8;
+static_assert(kTeam * 32 == kNormThreads);
+
+struct Part {                                                               // one weight of the op
+  const std::byte* units;
+  float* out;
+  const float* bias;
+  int64_t out_stride;                                                       // in floats
+  int rows, first_tile;
+  float scale;
+};
+
+struct Few {
+  Part part[3];
+  int n_parts, n_tiles, n_units, n_tokens, cols;
+  const std::byte* x;
+  int64_t x_stride;                                                         // bytes
+  bool x_bf16;                                                              // rows padded with zeros to whole units
+  const float* norm_weight;                                                 // the input is norm(x) * (weight + offset), also written to `normed`; null: as it is
+  float* normed;
+  int64_t normed_stride;
+  float eps, weight_offset;
+  bool norm, activate;                                                      // activate: part 0 is the gate, part 1 what it gates
+  ActKind act;
+  float* residual;                                                          // += residual_scale * out[0]; null: none
+  int64_t residual_stride;
+  float residual_scale;
+  __nv_bfloat16* bf16_out;                                                  // the activated rows again, for the next matmul; null: none
+  int64_t bf16_stride;
+  int shared_stride;                                                        // of the input's rows in shared memory
+};
+
+// Shared memory: 64 bytes of zeros | input [token][shared_stride] bf16 | sums [team][2][warp][token][16] f32 | 8 floats a team | ring [team][warp][slot] units.
+template <class Unit, int kTeams, int kSlots>
+int shared_bytes(const Few& f) {
+  return 64 + f.n_tokens * f.shared_stride + kTeams * (2 * kTeam * f.n_tokens * 16 + kTeam) * 4 + kTeams * kTeam * kSlots * Unit::kBytes;
+}
+
+__device__ void put_four(std::byte* row, int k, const float4& v) { *reinterpret_cast<uint2*>(row + 2 * k) = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)}; }
+
+// The input's rows as bf16 in shared memory.
+template <int kTeams>
+__device__ void take_input(std::byte* to, float* reduce, const Few& f) {
+  const int team = threadIdx.x / kNormThreads, thread = threadIdx.x % kNormThreads, padded = f.n_units * kUnit;
+  if (f.norm) {
+    constexpr int kHeld = 4;                                                // chunks a thread keeps; more are read again
+    float4 weight[kHeld];
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int k = 4 * (thread + i * kNormThreads);
+      weight[i] = f.norm_weight ? four_of(f.norm_weight, k, f.cols) : float4{1, 1, 1, 1};
+    }
+    await_predecessors();
+    for (int token = team; token < f.n_tokens; token += kTeams) {
+      const float* x = reinterpret_cast<const float*>(f.x + token * f.x_stride);
+      float4 v[kHeld];
+      float squares = 0;
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) v[i] = four_of(x, 4 * (thread + i * kNormThreads), f.cols);
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) squares = add_squares(squares, v[i]);
+      for (int k = 4 * (thread + kHeld * kNormThreads); k < f.cols; k += 4 * kNormThreads) squares = add_squares(squares, four_of(x, k, f.cols));
+      const float factor = rms_factor(group_sum(squares, reduce + team * kTeam, team), f.cols, f.eps);
+      const auto finish = [&](float4 y, const float4& w, int k) {
+        const float offset = f.norm_weight ? f.weight_offset : 0.0f;
+        y = {y.x * factor * (w.x + offset), y.y * factor * (w.y + offset), y.z * factor * (w.z + offset), y.w * factor * (w.w + offset)};
+        if (k < padded) put_four(to + token * f.shared_stride, k, y);
+        if (blockIdx.x > 0) return;
+        float* out = f.normed + token * f.normed_stride + k;
+        if (k < f.cols) out[0] = y.x;
+        if (k + 1 < f.cols) out[1] = y.y;
+        if (k + 2 < f.cols) out[2] = y.z;
+        if (k + 3 < f.cols) out[3] = y.w;
+      };
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) finish(v[i], weight[i], 4 * (thread + i * kNormThreads));
+      for (int k = 4 * (thread + kHeld * kNormThreads); k < padded; k += 4 * kNormThreads)
+        finish(four_of(x, k, f.cols), f.norm_weight ? four_of(f.norm_weight, k, f.cols) : float4{1, 1, 1, 1}, k);
+    }
+    return;
+  }
+  await_predecessors();
+  const int n_threads = kTeams * kNormThreads;
+  for (int token = 0; token < f.n_tokens; ++token) {
+    std::byte* row = to + token * f.shared_stride;
+    if (f.x_bf16) {
+#pragma unroll 4
+      for (int k = 8 * int(threadIdx.x); k < padded; k += 8 * n_threads)
+        *reinterpret_cast<uint4*>(row + 2 * k) = __ldcg(reinterpret_cast<const uint4*>(f.x + token * f.x_stride + 2 * k));
+    } else {
+      const float* x = reinterpret_cast<const float*>(f.x + token * f.x_stride);
+#pragma unroll 4
+      for (int k = 4 * int(threadIdx.x); k < padded; k += 4 * n_threads) put_four(row, k, four_of(x, k, f.cols));
+    }
+  }
+}
+
+template <class Unit, int kTeams, int kSlots>
+__global__ void __launch_bounds__(kTeams * kTeam * 32, 4 / kTeams) few_tokens_kernel(const __grid_constant__ Few f) {
+  extern __shared__ uint4 memory[];
+  std::byte* const zeros = reinterpret_cast<std::byte*>(memory);
+  std::byte* const input = zeros + 64;
+  float* const all_sums = reinterpret_cast<float*>(input + f.n_tokens * f.shared_stride);
+  float* const reduce = all_sums + kTeams * 2 * kTeam * f.n_tokens * 16;
+  std::byte* const rings = reinterpret_cast<std::byte*>(reduce + kTeams * kTeam);
+  const int team = threadIdx.x / (kTeam * 32), warp = threadIdx.x / 32 % kTeam, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  const int n_teams = gridDim.x * kTeams, me = team * gridDim.x + blockIdx.x;
+  const int n_mine = (f.n_units - warp + kTeam - 1) / kTeam;                 // units of a tile that are this warp's
+  start_dependents();
+
+  // What a team goes through: tiles me, me + n_teams, ... of the parts in a row; with an activation each tile of part 0 and then the same of part 1.
+  struct Place { int tile, which; };
+  const auto first_place = [&] { return Place{me, 0}; };
+  const auto advance = [&](Place& p) {
+    if (f.activate && p.which == 0) p.which = 1;
+    else p.tile += n_teams, p.which = 0;
+  };
+  const auto part_of = [&](const Place& p) {
+    int which = p.which;
+    if (!f.activate)
+      while (which + 1 < f.n_parts && p.tile >= f.part[which + 1].first_tile) ++which;
+    return which;
+  };
+  const auto units_of = [&](const Place& p) {
+    const Part& part = f.part[part_of(p)];
+    return part.units + (int64_t{p.tile - part.first_tile} * f.n_units + warp) * Unit::kBytes;
+  };
+
+  std::byte* const ring = rings + (team * kTeam + warp) * kSlots * Unit::kBytes;
+  const uint32_t ring_address = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
+  Place ahead = first_place();
+  int ahead_left = n_mine;
+  const std::byte* ahead_unit = ahead.tile < f.n_tiles ? units_of(ahead) : nullptr;
+  if (n_mine <= 0) ahead.tile = f.n_tiles;
+  const auto fill = [&](int slot) {
+    if (ahead.tile < f.n_tiles) {
+      stage_unit<Unit::kBytes>(ring_address + slot * Unit::kBytes, ahead_unit, lane);
+      ahead_unit += kTeam * Unit::kBytes;
+      if (--ahead_left == 0) {
+        advance(ahead);
+        ahead_left = n_mine;
+        if (ahead.tile < f.n_tiles) ahead_unit = units_of(ahead);
+      }
+    }
+    close_stage();
+  };
+#pragma unroll 1
+  for (int slot = 0; slot < kSlots - 1; ++slot) fill(slot);
+  if (threadIdx.x < 4) memory[threadIdx.x] = {0, 0, 0, 0};
+  take_input<kTeams>(input, reduce, f);
+  __syncthreads();
+
+  // Lanes of tokens that are not there read zeros.
+  const bool there = g < f.n_tokens;
+  const std::byte* const my_x = there ? input + g * f.shared_stride + 2 * lane_input<Unit::kHalves>(q, 0) : zeros;
+  constexpr int kSecond = 2 * (lane_input<Unit::kHalves>(0, 1) - lane_input<Unit::kHalves>(0, 0));
+  const int second = there ? kSecond : 0, x_step = there ? 2 * kUnit * kTeam : 0;
+  // Who writes which sum of a tile.
+  const int e = threadIdx.x % (kTeam * 32), row_of_tile = e % 16, token = e / 16;
+  float gate = 0;
+  int slot = 0, parity = 0;
+  for (Place at = first_place(); at.tile < f.n_tiles; advance(at)) {
+    const Part& part = f.part[part_of(at)];
+    const int row = (at.tile - part.first_tile) * kTileRows + row_of_tile;
+    const bool writes = token < f.n_tokens && row < part.rows;
+    // Asked for now, needed when the tile is done.
+    const float bias = writes && part.bias ? part.bias[row] : 0.0f;
+    const float before = writes && f.residual ? __ldcg(f.residual + token * f.residual_stride + row) : 0.0f;
+
+    float acc[1][4] = {{0, 0, 0, 0}};
+    const std::byte* x = my_x + (there ? 2 * kUnit * warp : 0);
+#pragma unroll 1
+    for (int i = 0; i < n_mine; ++i) {
+      await_stages<kSlots - 2>();
+      __syncwarp();
+      const auto held = Unit::template load<Staged>(ring + slot * Unit::kBytes, lane);
+      const uint4 u = *reinterpret_cast<const uint4*>(x), v = *reinterpret_cast<const uint4*>(x + second);
+      const uint32_t b[1][8] = {{u.x, u.y, u.z, u.w, v.x, v.y, v.z, v.w}};
+      x += x_step;
+      fill(slot == 0 ? kSlots - 1 : slot - 1);                               // the slot before this one: every lane is past it
+      Unit::multiply(acc, held, b);
+      slot = slot + 1 == kSlots ? 0 : slot + 1;
+    }
+
+    // [warp][token][row]; one barrier a tile: the other half of the sums is free by then.
+    float* const sums = all_sums + (team * 2 + parity) * kTeam * f.n_tokens * 16;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (2 * q + i % 2 < f.n_tokens) sums[(warp * f.n_tokens + 2 * q + i % 2) * 16 + g + (i >= 2 ? 8 : 0)] = acc[0][i];
+    sync_group(team);
+    if (writes) {
+      float sum = 0;
+#pragma unroll
+      for (int w = 0; w < kTeam; ++w) sum += sums[(w * f.n_tokens + token) * 16 + row_of_tile];
+      sum *= part.scale;
+      if (part.bias) sum += bias;
+      if (f.activate && at.which == 0) gate = sum;
+      else if (f.activate) {
+        const float value = act(f.act, gate) * sum;
+        f.part[0].out[token * f.part[0].out_stride + row] = value;
+        if (f.bf16_out) f.bf16_out[token * f.bf16_stride + row] = __float2bfloat16_rn(value);
+      } else {
+        part.out[token * part.out_stride + row] = sum;
+        if (f.residual) f.residual[token * f.residual_stride + row] = fmaf(f.residual_scale, sum, before);
+      }
+    }
+    parity ^= 1;
+  }
+}
+
+// Teams and slots of a format: what keeps 60 to 90 KB a multiprocessor on its way; formats that need many instructions a byte have two teams.
+template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 9; };
+template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 5; };
+template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5; };
+
+template <class Unit>
+bool run(Few f, const Launch& l, bool only_ask) {
+  constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots;
+  // Rows of tokens start in different banks.
+  f.shared_stride = f.n_units * kUnit * 2 + (Unit::kHalves ? 64 : 16);
+  const int bytes = shared_bytes<Unit, kTeams, kSlots>(f);
+  if (bytes > l.max_shared_bytes) return false;
+  if (only_ask) return true;
+  f.n_tiles = 0;
+  for (int i = 0; i < f.n_parts; ++i) {
+    f.part[i].first_tile = f.activate ? 0 : f.n_tiles;
+    f.part[i].scale *= Unit::kFactor;
+    const int n = (f.part[i].rows + kTileRows - 1) / kTileRows;
+    f.n_tiles = f.activate ? n : f.n_tiles + n;
+  }
+  const auto kernel = few_tokens_kernel<Unit, kTeams, kSlots>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  launch_kernel(kernel, std::min(f.n_tiles, l.n_sms), kTeams * kTeam * 32, bytes, l.stream, f);
+  return true;
+}
+
+bool run(const Matmul& op, const Around& around, const Launch& l, bool only_ask) {
+  if (op.x.rows < 1 || op.x.rows > kMaxTokens) return false;
+  Few f{};
+  const Weight* first = nullptr;
+  for (int i = 0; i < 3; ++i) {
+    const Weight* w = op.w[i];
+    if (!w) continue;
+    if (!first) first = w;
+    if (w->arithmetic.x == FormatId::f32 || w->format != first->format) return false;
+    f.part[f.n_parts++] = {w->packed.data, op.out[i].f32(), op.bias[i].data ? op.bias[i].f32() : nullptr, op.out[i].stride / 4, int(w->rows), 0, w->scale};
+  }
+  if (!first) return false;
+  f.n_tokens = int(op.x.rows);
+  f.cols = int(op.x.cols);
+  f.n_units = (f.cols + kUnit - 1) / kUnit;
+  f.x = op.x.data;
+  f.x_stride = op.x.stride;
+  if (around.norm) {
+    f.norm = true;
+    f.x = around.norm->x.data;
+    f.x_stride = around.norm->x.stride;
+    f.norm_weight = around.norm->weight.data ? around.norm->weight.f32() : nullptr;
+    f.eps = around.norm->eps;
+    f.weight_offset = around.norm->weight_offset;
+    f.normed = op.x.f32();
+    f.normed_stride = op.x.stride / 4;
+  } else if (around.x_bf16) {
+    f.x_bf16 = true;
+    f.x = around.x_bf16;
+    f.x_stride = f.n_units * kUnit * 2;
+  }
+  if (around.activate) {
+    f.activate = true;
+    f.act = around.activate->kind;
+    f.part[0].out = around.activate->out.f32();
+    f.part[0].out_stride = around.activate->out.stride / 4;
+    f.bf16_out = reinterpret_cast<__nv_bfloat16*>(around.bf16_out);
+    f.bf16_stride = (f.part[0].rows + kUnit - 1) / kUnit * kUnit;
+  }
+  if (around.residual) {
+    f.residual = around.residual->x.f32();
+    f.residual_stride = around.residual->x.stride / 4;
+    f.residual_scale = around.residual->pending_scale;
+  }
+  switch (first->format) {
+    case FormatId::nvfp4: return run<Nvfp4Unit>(f, l, only_ask);
+    case FormatId::q8_0: return run<Q8Unit>(f, l, only_ask);
+    case FormatId::q4_0: return run<Q4Unit>(f, l, only_ask);
+    default: return run<Bf16Unit>(f, l, only_ask);
+  }
+}
+
+}  // namespace
+
+bool takes_few_tokens(const Matmul& op, const Launch& l) { return run(op, {}, l, true); }
+
+void matmul_few_tokens(const Matmul& op, const Around& around, const Launch& l) { run(op, around, l, false); }
+
+}  // namespace ridge::cuda
