@@ -134,6 +134,7 @@ class CudaBackend final : public Backend {
     launch_.step = step.view_at(device_step_);
     launch_.max_context = longest;
     launch_.n_sms = properties_.multiProcessorCount;
+    launch_.has_bulk_copies = properties_.major >= 9;
     launch_.max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - 16384;
     key_ = {step.n_tokens(), step.n_logits(), longest};
     ops_.clear();

@@ -1,9 +1,10 @@
 // Matmul for 1 to 8 tokens, where a token costs the weights it reads. One block a multiprocessor stays and walks over row tiles; teams of 8 warps take tiles in turn,
 // warp w of a team the units u = w mod 8, and the sums of the warps are added in their order: the same arithmetic as for many tokens.
 //
-// Weights go through a ring of slots in shared memory, one ring a warp, so that 60 to 90 KB a multiprocessor are on their way (1.8 us of its share of the
-// bandwidth). The ring is filled before the kernel waits for its predecessor, and a block takes less than half of a multiprocessor's shared memory and registers: the
-// next matmul is there, its first weights loaded, while this one ends and while the small kernels between them run.
+// Weights go through a ring of slots in shared memory, one ring a team, a slot being units that lie together, so that one bulk copy fills it: 60 to 90 KB a
+// multiprocessor are on their way (2 us of its share of the bandwidth). The ring is filled before the kernel waits for its predecessor, and a block takes less than half
+// of a multiprocessor's shared memory and registers: the next matmul is there, its first weights loaded, while this one ends and while the small kernels between them
+// run. (Copies of a unit by the lanes of its warp, cp.async, took 140 instructions a unit of nvfp4 where this takes 70, and reached 0.58 of the bandwidth.)
 //
 // What surrounds a matmul is done on its way (Around): the norm of its input by each block for itself, which costs less than a kernel in between; the addition to the
 // residual stream or the activation where the sums end. All of it in the order and rounding of the separate kernels.
@@ -52,11 +53,20 @@ struct Few {
   int shared_stride;                                                        // of the input's rows in shared memory
 };
 
-// Shared memory: 64 bytes of zeros | input [token][shared_stride] bf16 | sums [team][2][warp][token][16] f32 | 8 floats a team | ring [team][warp][slot] units.
-template <class Unit, int kTeams, int kSlots>
-int shared_bytes(const Few& f) {
-  return 64 + f.n_tokens * f.shared_stride + kTeams * (2 * kTeam * f.n_tokens * 16 + kTeam) * 4 + kTeams * kTeam * kSlots * Unit::kBytes;
-}
+// Teams of a block, slots of a team's ring, units of a slot that a warp takes: 60 to 90 KB in all; formats that need many instructions a byte have two teams.
+template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 4, kEach = 2; };
+template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 5, kEach = 1; };
+template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1; };
+
+// Shared memory: gates [team][slot] arrived, left | rings [team][slot] units | input [token][shared_stride] bf16 | sums [team][2][warp][token][16] f32 | 8 floats a team.
+template <class Unit>
+struct Layout {
+  using P = Plan<Unit>;
+  static constexpr int kGates = 256, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
+  static_assert(P::kTeams * P::kSlots * 16 <= kGates);
+  __host__ __device__ static int sums_at(const Few& f) { return kGates + P::kTeams * kRing + f.n_tokens * f.shared_stride; }
+  static int bytes(const Few& f) { return sums_at(f) + P::kTeams * (2 * kTeam * f.n_tokens * 16 + kTeam) * 4; }
+};
 
 __device__ void put_four(std::byte* row, int k, const float4& v) { *reinterpret_cast<uint2*>(row + 2 * k) = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)}; }
 
@@ -117,72 +127,77 @@ __device__ void take_input(std::byte* to, float* reduce, const Few& f) {
   }
 }
 
-template <class Unit, int kTeams, int kSlots>
-__global__ void __launch_bounds__(kTeams * kTeam * 32, 4 / kTeams) few_tokens_kernel(const __grid_constant__ Few f) {
-  extern __shared__ uint4 memory[];
-  std::byte* const zeros = reinterpret_cast<std::byte*>(memory);
-  std::byte* const input = zeros + 64;
-  float* const all_sums = reinterpret_cast<float*>(input + f.n_tokens * f.shared_stride);
-  float* const reduce = all_sums + kTeams * 2 * kTeam * f.n_tokens * 16;
-  std::byte* const rings = reinterpret_cast<std::byte*>(reduce + kTeams * kTeam);
-  const int team = threadIdx.x / (kTeam * 32), warp = threadIdx.x / 32 % kTeam, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+template <class Unit>
+__global__ void __launch_bounds__(Plan<Unit>::kTeams * kTeam * 32, 4 / Plan<Unit>::kTeams) few_tokens_kernel(const __grid_constant__ Few f) {
+#if __CUDA_ARCH__ >= 900
+  constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots, kEach = Plan<Unit>::kEach, kSlotUnits = kEach * kTeam;
+  using L = Layout<Unit>;
+  extern __shared__ __align__(128) std::byte memory[];
+  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  const int any_warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0), team = any_warp / kTeam, warp = any_warp % kTeam;     // the compiler sees that a warp agrees on them
+  uint64_t* const arrived = reinterpret_cast<uint64_t*>(memory) + team * 2 * kSlots;
+  uint64_t* const left = arrived + kSlots;
+  std::byte* const ring = memory + L::kGates + team * L::kRing;
+  std::byte* const input = memory + L::kGates + kTeams * L::kRing;
+  float* const all_sums = reinterpret_cast<float*>(memory + L::sums_at(f));
   const int n_teams = gridDim.x * kTeams, me = team * gridDim.x + blockIdx.x;
-  const int n_mine = (f.n_units - warp + kTeam - 1) / kTeam;                 // units of a tile that are this warp's
   start_dependents();
 
-  // What a team goes through: tiles me, me + n_teams, ... of the parts in a row; with an activation each tile of part 0 and then the same of part 1.
-  struct Place { int tile, which; };
-  const auto first_place = [&] { return Place{me, 0}; };
-  const auto advance = [&](Place& p) {
-    if (f.activate && p.which == 0) p.which = 1;
-    else p.tile += n_teams, p.which = 0;
-  };
-  const auto part_of = [&](const Place& p) {
-    int which = p.which;
-    if (!f.activate)
-      while (which + 1 < f.n_parts && p.tile >= f.part[which + 1].first_tile) ++which;
-    return which;
-  };
-  const auto units_of = [&](const Place& p) {
-    const Part& part = f.part[part_of(p)];
-    return part.units + (int64_t{p.tile - part.first_tile} * f.n_units + warp) * Unit::kBytes;
-  };
-
-  std::byte* const ring = rings + (team * kTeam + warp) * kSlots * Unit::kBytes;
-  const uint32_t ring_address = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
-  Place ahead = first_place();
-  int ahead_left = n_mine;
-  const std::byte* ahead_unit = ahead.tile < f.n_tiles ? units_of(ahead) : nullptr;
-  if (n_mine <= 0) ahead.tile = f.n_tiles;
-  const auto fill = [&](int slot) {
-    if (ahead.tile < f.n_tiles) {
-      stage_unit<Unit::kBytes>(ring_address + slot * Unit::kBytes, ahead_unit, lane);
-      ahead_unit += kTeam * Unit::kBytes;
-      if (--ahead_left == 0) {
-        advance(ahead);
-        ahead_left = n_mine;
-        if (ahead.tile < f.n_tiles) ahead_unit = units_of(ahead);
-      }
+  // What a team goes through: tiles me, me + n_teams, ... of the parts in a row; with an activation each tile of part 0 and then the same of part 1. A slot takes
+  // units [first, first + kSlotUnits) of a tile.
+  struct Place {
+    int tile, which;
+    __device__ void advance(const Few& f, int n_teams) {
+      if (f.activate && which == 0) which = 1;
+      else tile += n_teams, which = 0;
     }
-    close_stage();
+    __device__ const Part& part(const Few& f) const {
+      int i = which;
+      if (!f.activate)
+        while (i + 1 < f.n_parts && tile >= f.part[i + 1].first_tile) ++i;
+      return f.part[i];
+    }
   };
-#pragma unroll 1
-  for (int slot = 0; slot < kSlots - 1; ++slot) fill(slot);
-  if (threadIdx.x < 4) memory[threadIdx.x] = {0, 0, 0, 0};
-  take_input<kTeams>(input, reduce, f);
+  Place ahead{me, 0};
+  int ahead_first = 0;
+  const std::byte* ahead_units = nullptr;
+  const auto open = [&] {
+    if (ahead.tile >= f.n_tiles) return;
+    const Part& part = ahead.part(f);
+    ahead_units = part.units + int64_t{ahead.tile - part.first_tile} * f.n_units * Unit::kBytes;
+  };
+  // All threads of the team follow what is next; one lane asks for it.
+  const auto fill = [&](int slot, bool asks) {
+    if (ahead.tile >= f.n_tiles) return;
+    if (asks) stage(ring + slot * L::kSlotBytes, ahead_units, min(kSlotUnits, f.n_units - ahead_first) * Unit::kBytes, arrived + slot);
+    ahead_first += kSlotUnits, ahead_units += L::kSlotBytes;
+    if (ahead_first < f.n_units) return;
+    ahead_first = 0;
+    ahead.advance(f, n_teams);
+    open();
+  };
+  if (warp == 0 && lane == 0) {
+    for (int i = 0; i < kSlots; ++i) init_gate(arrived + i, 1), init_gate(left + i, kTeam);
+    publish_gates();
+  }
+  open();
+  for (int slot = 0; slot < kSlots; ++slot) fill(slot, warp == 0 && lane == 0);
+  take_input<kTeams>(input, all_sums + kTeams * 2 * kTeam * f.n_tokens * 16, f);
   __syncthreads();
 
-  // Lanes of tokens that are not there read zeros.
+  // Tokens that are not there stay zeros.
   const bool there = g < f.n_tokens;
-  const std::byte* const my_x = there ? input + g * f.shared_stride + 2 * lane_input<Unit::kHalves>(q, 0) : zeros;
+  const uint32_t my_x = address_of(input) + (there ? g : 0) * f.shared_stride + 2 * (lane_input<Unit::kHalves>(q, 0) + kUnit * warp);
   constexpr int kSecond = 2 * (lane_input<Unit::kHalves>(0, 1) - lane_input<Unit::kHalves>(0, 0));
-  const int second = there ? kSecond : 0, x_step = there ? 2 * kUnit * kTeam : 0;
+  uint4 x0{0, 0, 0, 0}, x1{0, 0, 0, 0};
   // Who writes which sum of a tile.
   const int e = threadIdx.x % (kTeam * 32), row_of_tile = e % 16, token = e / 16;
   float gate = 0;
-  int slot = 0, parity = 0;
-  for (Place at = first_place(); at.tile < f.n_tiles; advance(at)) {
-    const Part& part = f.part[part_of(at)];
+  int slot = 0, turn = 0, parity = 0;
+  uint32_t phase = 0, left_phase = 0;                                        // of the slot to come, and of the slot to be filled again
+  bool first_slot = true;
+  for (Place at{me, 0}; at.tile < f.n_tiles; at.advance(f, n_teams)) {
+    const Part& part = at.part(f);
     const int row = (at.tile - part.first_tile) * kTileRows + row_of_tile;
     const bool writes = token < f.n_tokens && row < part.rows;
     // Asked for now, needed when the tile is done.
@@ -190,18 +205,36 @@ __global__ void __launch_bounds__(kTeams * kTeam * 32, 4 / kTeams) few_tokens_ke
     const float before = writes && f.residual ? __ldcg(f.residual + token * f.residual_stride + row) : 0.0f;
 
     float acc[1][4] = {{0, 0, 0, 0}};
-    const std::byte* x = my_x + (there ? 2 * kUnit * warp : 0);
+    uint32_t x = my_x;
 #pragma unroll 1
-    for (int i = 0; i < n_mine; ++i) {
-      await_stages<kSlots - 2>();
+    for (int first = 0; first < f.n_units; first += kSlotUnits) {
+      await_gate(arrived + slot, phase);
       __syncwarp();
-      const auto held = Unit::template load<Staged>(ring + slot * Unit::kBytes, lane);
-      const uint4 u = *reinterpret_cast<const uint4*>(x), v = *reinterpret_cast<const uint4*>(x + second);
-      const uint32_t b[1][8] = {{u.x, u.y, u.z, u.w, v.x, v.y, v.z, v.w}};
-      x += x_step;
-      fill(slot == 0 ? kSlots - 1 : slot - 1);                               // the slot before this one: every lane is past it
-      Unit::multiply(acc, held, b);
-      slot = slot + 1 == kSlots ? 0 : slot + 1;
+      const std::byte* unit = ring + slot * L::kSlotBytes + warp * Unit::kBytes;
+#pragma unroll
+      for (int each = 0; each < kEach; ++each) {
+        if (first + each * kTeam + warp < f.n_units) {
+          const auto held = Unit::template load<Staged>(unit + each * kTeam * Unit::kBytes, lane);
+          load_where(x0, x, there);
+          load_where(x1, x + kSecond, there);
+          const uint32_t b[1][8] = {{x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w}};
+          Unit::multiply(acc, held, b);
+        }
+        x += 2 * kUnit * kTeam;
+      }
+      __syncwarp();
+      if (lane == 0) pass_gate(left + slot);
+      // The slot before this one is filled again by a warp in turn: by now the others have left it too.
+      if (!first_slot) {
+        const int before_slot = slot == 0 ? kSlots - 1 : slot - 1;
+        const bool asks = warp == turn && lane == 0;
+        if (asks && ahead.tile < f.n_tiles) await_gate(left + before_slot, left_phase);
+        fill(before_slot, asks);
+        if (before_slot == kSlots - 1) left_phase ^= 1;
+        turn = (turn + 1) % kTeam;
+      }
+      first_slot = false;
+      if (++slot == kSlots) slot = 0, phase ^= 1;
     }
 
     // [warp][token][row]; one barrier a tile: the other half of the sums is free by then.
@@ -228,19 +261,14 @@ __global__ void __launch_bounds__(kTeams * kTeam * 32, 4 / kTeams) few_tokens_ke
     }
     parity ^= 1;
   }
+#endif
 }
-
-// Teams and slots of a format: what keeps 60 to 90 KB a multiprocessor on its way; formats that need many instructions a byte have two teams.
-template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 9; };
-template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 5; };
-template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5; };
 
 template <class Unit>
 bool run(Few f, const Launch& l, bool only_ask) {
-  constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots;
   // Rows of tokens start in different banks.
   f.shared_stride = f.n_units * kUnit * 2 + (Unit::kHalves ? 64 : 16);
-  const int bytes = shared_bytes<Unit, kTeams, kSlots>(f);
+  const int bytes = Layout<Unit>::bytes(f);
   if (bytes > l.max_shared_bytes) return false;
   if (only_ask) return true;
   f.n_tiles = 0;
@@ -250,14 +278,14 @@ bool run(Few f, const Launch& l, bool only_ask) {
     const int n = (f.part[i].rows + kTileRows - 1) / kTileRows;
     f.n_tiles = f.activate ? n : f.n_tiles + n;
   }
-  const auto kernel = few_tokens_kernel<Unit, kTeams, kSlots>;
+  const auto kernel = few_tokens_kernel<Unit>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  launch_kernel(kernel, std::min(f.n_tiles, l.n_sms), kTeams * kTeam * 32, bytes, l.stream, f);
+  launch_kernel(kernel, std::min(f.n_tiles, l.n_sms), Plan<Unit>::kTeams * kTeam * 32, bytes, l.stream, f);
   return true;
 }
 
 bool run(const Matmul& op, const Around& around, const Launch& l, bool only_ask) {
-  if (op.x.rows < 1 || op.x.rows > kMaxTokens) return false;
+  if (op.x.rows < 1 || op.x.rows > kMaxTokens || !l.has_bulk_copies) return false;
   Few f{};
   const Weight* first = nullptr;
   for (int i = 0; i < 3; ++i) {

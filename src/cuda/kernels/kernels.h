@@ -17,6 +17,7 @@ struct Launch {
   std::byte* activated;                      // activated rows in bf16 between two matmuls of few tokens
   int64_t activated_bytes;
   int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for
+  bool has_bulk_copies;                      // sm_90 and later
 };
 
 void embed(const Embed& op, const Launch& launch);
