@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "cuda/kernels/flash.h"
+#include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/device.h"
 #include "cuda/lowering.h"
@@ -126,17 +128,23 @@ class CudaBackend final : public Backend {
     }
     std::memcpy(pinned_step_, block.data(), block.size());
     CUDA_TRY(cudaMemcpyAsync(device_step_, pinned_step_, block.size(), cudaMemcpyHostToDevice, stream_));
-    int longest = 256;
-    for (const StepSeq& s : step.seqs())
+    int longest = 256, n_few = 0;
+    for (const StepSeq& s : step.seqs()) {
       while (longest < s.n_context) longest *= 2;
+      if (s.n_rows < kFlashManyRows) n_few += s.n_rows;
+    }
+    int few_bucket = n_few > 0 ? 1 : 0;                                     // the rest of the step's rows varies between steps of one shape
+    while (few_bucket < n_few) few_bucket *= 2;
+    if (n_few == step.n_tokens()) few_bucket = n_few;
     n_logits_ = step.n_logits();
     launch_.stream = stream_;
     launch_.step = step.view_at(device_step_);
     launch_.max_context = longest;
     launch_.n_sms = properties_.multiProcessorCount;
-    launch_.has_bulk_copies = properties_.major >= 9;
+    launch_.compute_capability = properties_.major * 10 + properties_.minor;
+    launch_.n_few_rows = few_bucket;
     launch_.max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - 16384;
-    key_ = {step.n_tokens(), step.n_logits(), longest};
+    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket};
     ops_.clear();
     // A graph of this shape starts at once, while the host still names the ops; end() sees whether they are the captured ones.
     const auto known = graphs_.find(key_);
@@ -201,7 +209,7 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  using Key = std::tuple<int, int, int>;                                     // tokens, logit rows, context bucket
+  using Key = std::tuple<int, int, int, int>;                                // tokens, logit rows, context bucket, rows of sequences with few
   struct Graph { cudaGraphExec_t exec = nullptr; uint64_t print = 0; };      // print: of the ops it was captured from
 
   void drop_graphs() {
@@ -252,9 +260,8 @@ class CudaBackend final : public Backend {
       CUDA_TRY(cudaStreamSynchronize(stream_));
       drop_graphs();                                                         // they hold the old address
     };
-    if (const auto* a = std::get_if<PagedAttention>(&op))
-      grow(launch_.attention_scratch, launch_.attention_scratch_bytes, attention_scratch_needed(int(a->q.rows), a->n_heads, a->v_dim, launch_.max_context));
-    if (const auto* m = std::get_if<Matmul>(&op)) grow(launch_.matmul_scratch, launch_.matmul_scratch_bytes, m->x.rows * round_up(m->x.cols, 64) * 2);
+    if (const auto* a = std::get_if<PagedAttention>(&op)) grow(launch_.attention_scratch, launch_.attention_scratch_bytes, attention_scratch_needed(*a, launch_));
+    if (const auto* m = std::get_if<Matmul>(&op)) grow(launch_.matmul_scratch, launch_.matmul_scratch_bytes, round_up(m->x.rows, kGemmTokens) * round_up(m->x.cols, 64) * 2);
     if (const auto* a = std::get_if<Activate>(&op); a && a->out.rows <= 8) grow(launch_.activated, launch_.activated_bytes, a->out.rows * round_up(a->out.cols, 64) * 2);
   }
 

@@ -247,11 +247,11 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * kTeam * 32, 4 / Plan<Unit
       float sum = 0;
 #pragma unroll
       for (int w = 0; w < kTeam; ++w) sum += sums[(w * f.n_tokens + token) * 16 + row_of_tile];
-      sum *= part.scale;
-      if (part.bias) sum += bias;
+      sum = __fmul_rn(sum, part.scale);                                     // never fused with the addition: every kernel of this arithmetic rounds here
+      if (part.bias) sum = __fadd_rn(sum, bias);
       if (f.activate && at.which == 0) gate = sum;
       else if (f.activate) {
-        const float value = act(f.act, gate) * sum;
+        const float value = __fmul_rn(act(f.act, gate), sum);
         f.part[0].out[token * f.part[0].out_stride + row] = value;
         if (f.bf16_out) f.bf16_out[token * f.bf16_stride + row] = __float2bfloat16_rn(value);
       } else {
@@ -285,7 +285,7 @@ bool run(Few f, const Launch& l, bool only_ask) {
 }
 
 bool run(const Matmul& op, const Around& around, const Launch& l, bool only_ask) {
-  if (op.x.rows < 1 || op.x.rows > kMaxTokens || !l.has_bulk_copies) return false;
+  if (op.x.rows < 1 || op.x.rows > kMaxTokens || l.compute_capability < 90) return false;
   Few f{};
   const Weight* first = nullptr;
   for (int i = 0; i < 3; ++i) {

@@ -17,7 +17,8 @@ struct Launch {
   std::byte* activated;                      // activated rows in bf16 between two matmuls of few tokens
   int64_t activated_bytes;
   int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for
-  bool has_bulk_copies;                      // sm_90 and later
+  int compute_capability;                    // 90: sm_90
+  int n_few_rows;                            // at least the rows of sequences with few rows in this step (kernels/flash.h); all rows, or a power of two
 };
 
 void embed(const Embed& op, const Launch& launch);
@@ -45,8 +46,8 @@ struct Around {
 bool takes_few_tokens(const Matmul& op, const Launch& launch);
 void matmul_few_tokens(const Matmul& op, const Around& around, const Launch& launch);
 
-// Whether paged_attention splits a step of this size, and the scratch it then needs.
-int64_t attention_scratch_needed(int n_rows, int n_heads, int v_dim, int max_context);
+// Scratch that paged_attention needs in this step.
+int64_t attention_scratch_needed(const PagedAttention& op, const Launch& launch);
 
 // Reads a buffer once, at full width: the bandwidth that the other kernels are compared with.
 void read_all(const void* data, int64_t n_bytes);

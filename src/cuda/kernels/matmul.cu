@@ -3,6 +3,7 @@
 // so a token's result does not depend on what else is in the batch.
 #include <algorithm>
 
+#include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/unit.h"
@@ -11,6 +12,7 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int kWarps = 8;
+constexpr int kGemmFrom = 65;                                               // tokens from which the kernel for many is used where there is one
 
 struct Part {                                                               // one weight of the op
   const std::byte* units;
@@ -127,8 +129,8 @@ __global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input 
       float sum = 0;
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) sum += sums[w][e % 16][e / 16];
-      sum *= part.scale;
-      part.out[token * part.out_stride + row] = part.bias ? sum + part.bias[row] : sum;
+      sum = __fmul_rn(sum, part.scale);                                     // never fused with the addition: every kernel of this arithmetic rounds here
+      part.out[token * part.out_stride + row] = part.bias ? __fadd_rn(sum, part.bias[row]) : sum;
     }
   }
 }
@@ -207,6 +209,11 @@ void matmul(const Matmul& op, const Launch& l) {
     if (takes_few_tokens(alike, l)) {
       matmul_few_tokens(alike, {}, l);
       continue;
+    }
+    if (op.x.rows >= kGemmFrom) {
+      GemmParts many{.part = {}, .n = parts.n};
+      for (int j = 0; j < parts.n; ++j) many.part[j] = {parts.part[j].units, parts.part[j].out, parts.part[j].bias, parts.part[j].out_stride, parts.part[j].rows, 0, parts.part[j].scale};
+      if (gemm_wgmma(first.format, many, op.x, l)) continue;
     }
     const Input in{op.x.data, op.x.stride, int(op.x.rows), int(op.x.cols)};
     switch (first.format) {
