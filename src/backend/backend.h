@@ -13,6 +13,8 @@
 
 namespace ridge {
 
+struct Peak { int32_t token; float logit; };                  // the largest of a row of logits, the first among equals; token -1: there is a NaN in it
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -31,6 +33,9 @@ class Backend {
   virtual void run(const Op& op) = 0;
   virtual void end() = 0;
   virtual void download(void* host, const Tensor& tensor) = 0;                         // rows packed without stride
+
+  // From now on the host can read after each step where each of its logit rows, rows of `logits`, is largest, without a download. Null: not offered here.
+  virtual const Peak* watch_peaks(const Tensor& logits) { return (void)logits, nullptr; }
 
   // Workspace and output tensors: f32 [rows, cols], rows 64-byte aligned.
   Tensor allocate_f32(int64_t rows, int64_t cols) {

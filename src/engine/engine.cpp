@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 #include <utility>
 
@@ -53,11 +54,13 @@ struct Engine::State {
         eos_ids(checkpoint.eos_ids) {
     std::erase_if(eos_ids, [&](int32_t id) { return id < 0 || id >= model->n_vocab; });
     rope_row = [this](Step& s, int row, int rope_class) { model->write_rope_row(s, row, rope_class); };
+    peaks = ledger.watch_peaks(workspace.logits);
   }
 
   void follow_rope_classes();
   void collect(std::vector<Event>& events, const Plan& plan);
-  Event sample(Sequence& sequence);
+  bool takes_the_largest(const Sequence& sequence) const;
+  Event sample(Sequence& sequence, int logit_row);
   FinishReason finish_of(const Sequence& sequence, int32_t token) const;
   void finish(Event& event, FinishReason reason);
 
@@ -72,6 +75,7 @@ struct Engine::State {
   Scheduler scheduler;
   Sampler sampler;
   std::vector<float> logits;                           // one row, on the host
+  const Peak* peaks = nullptr;                         // of the step's logit rows, where the device finds them
   std::vector<int32_t> eos_ids, banned;
   RopeRow rope_row;
   LogitsSink sink;
@@ -128,11 +132,12 @@ void Engine::State::collect(std::vector<Event>& events, const Plan& plan) {
     sequence.track.n_computed = rows.n_context;
     kv.release_unseen(sequence.track, rows.n_context);
     for (; logit_row < step.n_logits() && step.logit_rows()[logit_row] < rows.first_row + rows.n_rows; ++logit_row) {
+      if (!sequence.wants_all_logits || !sink) continue;
       ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
-      if (sequence.wants_all_logits && sink) sink(sequence.id, step.positions()[step.logit_rows()[logit_row]], logits);
+      sink(sequence.id, step.positions()[step.logit_rows()[logit_row]], logits);
     }
-    // Its last row was downloaded last, when it has caught up.
-    if (sequence.n_to_compute() == 0) events.push_back(sample(sequence));
+    // Its last row is that of its last token, when it has caught up.
+    if (sequence.n_to_compute() == 0) events.push_back(sample(sequence, logit_row - 1));
   }
   for (Sequence* sequence : plan.out_of_memory) {
     events.push_back({.id = sequence->id});
@@ -140,7 +145,14 @@ void Engine::State::collect(std::vector<Event>& events, const Plan& plan) {
   }
 }
 
-Event Engine::State::sample(Sequence& sequence) {
+// Whether nothing but the largest logit decides, so that the row need not come to the host.
+bool Engine::State::takes_the_largest(const Sequence& sequence) const {
+  const SamplingParams& p = sequence.params;
+  return (p.temperature <= 0 || p.top_k == 1) && p.n_logprobs < 0 && p.logit_bias.empty() && p.repetition_penalty == 1.0f && p.presence_penalty == 0.0f && p.frequency_penalty == 0.0f &&
+         sequence.n_generated() >= p.min_tokens;
+}
+
+Event Engine::State::sample(Sequence& sequence, int logit_row) {
   Event event{.id = sequence.id};
   const SamplingParams& params = sequence.params;
   if (params.max_tokens == 0) {
@@ -152,12 +164,19 @@ Event Engine::State::sample(Sequence& sequence) {
     banned = eos_ids;
     banned.insert(banned.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   }
-  try {
-    event.sampled.push_back(sampler.sample(logits, params, sequence.tokens, sequence.n_prompt, sequence.seed, uint64_t(sequence.n_generated()), banned));
-  } catch (const Error& error) {
-    event.error = fmt::format("request {}, after {} tokens: {}", sequence.id, sequence.n_known(), error.what());
-    finish(event, FinishReason::error);
-    return event;
+  // What is not a number goes the long way, to the sampler's words for it.
+  const Peak peak = peaks && takes_the_largest(sequence) ? peaks[logit_row] : Peak{-1, 0};
+  if (peak.token >= 0 && std::isfinite(peak.logit)) {
+    event.sampled.push_back({.token = peak.token});
+  } else {
+    ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
+    try {
+      event.sampled.push_back(sampler.sample(logits, params, sequence.tokens, sequence.n_prompt, sequence.seed, uint64_t(sequence.n_generated()), banned));
+    } catch (const Error& error) {
+      event.error = fmt::format("request {}, after {} tokens: {}", sequence.id, sequence.n_known(), error.what());
+      finish(event, FinishReason::error);
+      return event;
+    }
   }
   const int32_t token = event.sampled.back().token;
   if (sequence.n_generated() == 0) sequence.first_token = std::chrono::steady_clock::now();

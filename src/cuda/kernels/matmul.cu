@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input 
 #pragma unroll
       for (int n = 0; n < NT; ++n) load_b<Unit, kBf16>(b[n], in, first_token + n * 8 + g, unit, q);
 #pragma unroll
-      for (int r = 0; r < RT; ++r) Unit::multiply(acc[r], held[a][r], b, lane);
+      for (int r = 0; r < RT; ++r) Unit::multiply(acc[r], held[a][r], b);
     }
   };
 
@@ -135,94 +135,6 @@ __global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input 
   }
 }
 
-// 1 to 8 tokens: the blocks stay (a few per multiprocessor) and walk over row tiles; the input lies in shared memory in bf16, so that nothing but weights
-// comes through the loads, and those of the next tile are on their way while this one is summed.
-// (Loading the input per unit from the second-level cache instead cost 0.3 us a unit: 6.6 us for a matrix of 2.4 MB.)
-template <class Unit, int kAhead>
-__global__ void __launch_bounds__(kWarps * 32) few_tokens_kernel(Parts parts, Input in, int n_units, int n_tiles, int x_stride) {
-  extern __shared__ uint4 shared_x[];                                        // [token][x_stride bytes]
-  __shared__ float sums[2][kWarps][16][9];
-  start_dependents();
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-  const int groups = (n_units + kWarps * kAhead - 1) / (kWarps * kAhead);    // loads of kAhead units a warp takes for a tile
-
-  using Held = typename Unit::Held;
-  const auto tile_start = [&](int tile) {
-    int which = 0;
-    while (which + 1 < parts.n && tile >= parts.part[which + 1].first_block) ++which;
-    return parts.part[which].units + int64_t{tile - parts.part[which].first_block} * n_units * Unit::kBytes;
-  };
-  const auto load = [&](Held (&held)[kAhead], const std::byte* start, int group) {
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) held[a] = Unit::load(start + int64_t{min((group * kAhead + a) * kWarps + warp, n_units - 1)} * Unit::kBytes, lane);
-  };
-
-  int tile = blockIdx.x, group = 0;
-  const std::byte* start = tile_start(tile);
-  Held now[kAhead];
-  load(now, start, 0);
-  await_predecessors();
-  // The input, four numbers a thread at a time; padding is zero.
-  const int quads = n_units * kUnit / 4;
-  for (int i = threadIdx.x; i < quads * in.n_tokens; i += kWarps * 32) {
-    const int token = i / quads, k = i % quads * 4;
-    const float* x = reinterpret_cast<const float*>(in.x + token * in.stride) + k;
-    float4 v{0, 0, 0, 0};
-    if (k + 4 <= in.cols) v = *reinterpret_cast<const float4*>(x);
-    else if (k < in.cols) v = {x[0], k + 1 < in.cols ? x[1] : 0.0f, k + 2 < in.cols ? x[2] : 0.0f, 0.0f};
-    *reinterpret_cast<uint2*>(reinterpret_cast<std::byte*>(shared_x) + token * x_stride + 2 * k) = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)};
-  }
-  __syncthreads();
-
-  const std::byte* my_x = reinterpret_cast<const std::byte*>(shared_x) + g * x_stride;
-  float acc[1][4] = {{0, 0, 0, 0}};
-  int parity = 0;
-  while (tile < n_tiles) {
-    // What comes after this group: the next of the tile, or the first of the block's next tile.
-    const bool last_of_tile = group + 1 == groups;
-    const int next_tile = last_of_tile ? tile + gridDim.x : tile, next_group = last_of_tile ? 0 : group + 1;
-    const std::byte* next_start = last_of_tile && next_tile < n_tiles ? tile_start(next_tile) : start;
-    Held next[kAhead];
-    if (next_tile < n_tiles) load(next, next_start, next_group);
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      const int unit = (group * kAhead + a) * kWarps + warp;
-      if (unit >= n_units) break;
-      uint32_t b[1][8] = {{0, 0, 0, 0, 0, 0, 0, 0}};
-      if (g < in.n_tokens) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const uint4 v = *reinterpret_cast<const uint4*>(my_x + 2 * (unit * kUnit + lane_input<Unit::kHalves>(q, h)));
-          b[0][4 * h] = v.x, b[0][4 * h + 1] = v.y, b[0][4 * h + 2] = v.z, b[0][4 * h + 3] = v.w;
-        }
-      }
-      Unit::multiply(acc, now[a], b, lane);
-    }
-    if (last_of_tile) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[parity][warp][g + (i >= 2 ? 8 : 0)][2 * q + i % 2] = acc[0][i], acc[0][i] = 0;
-      __syncthreads();                                                       // one barrier a tile: the other half of `sums` is free by then
-      if (threadIdx.x < 16 * 8) {
-        int which = 0;
-        while (which + 1 < parts.n && tile >= parts.part[which + 1].first_block) ++which;
-        const Part& part = parts.part[which];
-        const int row = (tile - part.first_block) * kTileRows + threadIdx.x % 16, token = threadIdx.x / 16;
-        if (row < part.rows && token < in.n_tokens) {
-          float sum = 0;
-#pragma unroll
-          for (int w = 0; w < kWarps; ++w) sum += sums[parity][w][threadIdx.x % 16][token];
-          sum = __fmul_rn(sum, part.scale);
-          part.out[token * part.out_stride + row] = part.bias ? __fadd_rn(sum, part.bias[row]) : sum;
-        }
-      }
-      parity ^= 1;
-    }
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) now[a] = next[a];
-    tile = next_tile, group = next_group, start = next_start;
-  }
-}
-
 __global__ void to_bf16_kernel(uint32_t* out, int64_t out_stride, Tensor x) {
   follow();
   const int t = blockIdx.y, pair = blockIdx.x * blockDim.x + threadIdx.x;
@@ -244,30 +156,9 @@ void launch(Parts parts, const Input& in, const Launch& l) {
     launch_kernel(matmul_kernel<Unit, RT, NT, kBf16, kAhead>, n_blocks, kWarps * 32, 0, l.stream, parts, in, n_units, first);
 }
 
-template <class Unit, int kAhead>
-void launch_few(Parts parts, const Input& in, const Launch& l) {
-  int n_tiles = 0;
-  for (int i = 0; i < parts.n; ++i) {
-    parts.part[i].first_block = n_tiles;
-    parts.part[i].scale *= Unit::kFactor;
-    n_tiles += (parts.part[i].rows + kTileRows - 1) / kTileRows;
-  }
-  const int n_units = (in.cols + kUnit - 1) / kUnit;
-  const int x_stride = n_units * kUnit * 2 + 16;                             // 16: rows of tokens start in different banks
-  const int bytes = x_stride * in.n_tokens;
-  const auto kernel = few_tokens_kernel<Unit, kAhead>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  int per_sm = 1;
-  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, kWarps * 32, bytes);
-  // As few blocks as finish in the same number of rounds.
-  const int most = std::max(1, per_sm * l.n_sms), rounds = (n_tiles + most - 1) / most;
-  launch_kernel(kernel, (n_tiles + rounds - 1) / rounds, kWarps * 32, bytes, l.stream, parts, in, n_units, n_tiles, x_stride);
-}
-
 template <class Unit>
 void by_tokens(const Parts& parts, Input in, const Tensor& x, const Launch& l) {
   constexpr int kDeep = Unit::kBytes >= 2048 ? 1 : Unit::kBytes >= 1024 ? 2 : 4;      // twice 64 bytes of weights in flight a lane
-  if (int64_t{in.n_tokens} * ((in.cols + kUnit - 1) / kUnit * kUnit * 2 + 16) <= l.max_shared_bytes && in.n_tokens <= 8) return launch_few<Unit, kDeep>(parts, in, l);
   if (in.n_tokens <= 8) return launch<Unit, 1, 1, false, kDeep>(parts, in, l);
   const int64_t stride = (in.cols + kUnit - 1) / kUnit * kUnit * 2;
   launch_kernel(to_bf16_kernel, dim3((stride / 4 + 255) / 256, in.n_tokens), 256, 0, l.stream, reinterpret_cast<uint32_t*>(l.matmul_scratch), stride, x);
@@ -307,11 +198,17 @@ void matmul(const Matmul& op, const Launch& l) {
       continue;
     }
     Parts parts{};
+    Matmul alike{.x = op.x};                                                 // the weights of one format
     for (int j = i; j < 3; ++j) {
       const Weight* w = op.w[j];
       if (!w || done[j] || w->format != first.format || w->arithmetic.x != first.arithmetic.x) continue;
       done[j] = true;
+      alike.out[j] = op.out[j], alike.w[j] = w, alike.bias[j] = op.bias[j];
       parts.part[parts.n++] = {w->packed.data, op.out[j].f32(), op.bias[j].data ? op.bias[j].f32() : nullptr, op.out[j].stride / 4, int(w->rows), 0, w->scale};
+    }
+    if (takes_few_tokens(alike, l)) {
+      matmul_few_tokens(alike, {}, l);
+      continue;
     }
     if (op.x.rows >= kGemmFrom) {
       GemmParts many{.part = {}, .n = parts.n};

@@ -1,9 +1,11 @@
-// Rotary angles once per step, and the rotation fused with putting K and V into their pages. Pages hold [kv_head][position][dim] in the plane's format.
+// Rotary angles once per step, and the rotation fused with the norms of heads before it and with putting K and V into their pages. Pages hold
+// [kv_head][position][dim] in the plane's format. A warp takes one head.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/launch.h"
+#include "cuda/lib/row_norm.h"
 
 namespace ridge::cuda {
 namespace {
@@ -39,31 +41,49 @@ __device__ float rotated(const float* x, const float* angles, int d, int n_rot, 
   return first ? fmaf(x[d], c, -(x[partner] * s)) : fmaf(x[d], c, x[partner] * s);
 }
 
-__global__ void rope_store_kernel(RopeStore op, StepView step) {
-  follow();
-  const int t = blockIdx.x, unit = blockIdx.y;                              // unit: q heads, then k heads, then v heads
-  const int d = threadIdx.x;
-  const float* angles = op.angles.data ? reinterpret_cast<const float*>(op.angles.data + t * op.angles.stride) : nullptr;
-  if (unit < op.n_heads) {
-    float* q = reinterpret_cast<float*>(op.q.data + t * op.q.stride) + unit * op.head_dim;
-    const float v = d < op.head_dim ? rotated(q, angles, d, op.n_rot, op.style) : 0;
-    __syncthreads();
-    if (d < op.head_dim) q[d] = v;
-    return;
-  }
+struct Norm { const float* weight; int64_t head_stride; float eps, offset; };      // weight null: none; head_stride: from one head's weights to the next's
+
+Norm norm_of(const HeadNorm* op, int head_dim) {
+  return op ? Norm{op->weight.f32(), op->weight.cols == head_dim ? 0 : head_dim, op->eps, op->weight_offset} : Norm{};
+}
+
+constexpr int kHeadsPerBlock = 4;
+
+// Dynamic shared memory: a head [head_dim] f32 a warp.
+__global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(RopeStore op, Norm q_norm, Norm k_norm, StepView step) {
+  extern __shared__ float shared[];
+  start_dependents();
+  await_predecessors();
+  const int t = blockIdx.x, lane = threadIdx.x % 32;
+  const int unit = blockIdx.y * kHeadsPerBlock + threadIdx.x / 32;          // q heads, then k heads, then v heads
+  if (unit >= op.n_heads + 2 * op.n_kv_heads) return;
+  const bool is_q = unit < op.n_heads, is_k = !is_q && unit < op.n_heads + op.n_kv_heads;
+  const int h = is_q ? unit : is_k ? unit - op.n_heads : unit - op.n_heads - op.n_kv_heads;
+  const Tensor& from = is_q ? op.q : is_k ? op.k : op.v;
+  const int dim = is_q || is_k ? op.head_dim : op.v_dim;
+  float* row = reinterpret_cast<float*>(from.data + t * from.stride) + h * dim;
+  float* head = shared + threadIdx.x / 32 * max(op.head_dim, op.v_dim);
+  for (int d = lane; d < dim; d += 32) head[d] = row[d];
   const int position = step.positions[t];
   const int32_t page = step.pages[step.seqs[step.seq_of[t]].first_page[op.kv.group] + position / op.kv.page_size];
-  const int slot = position % op.kv.page_size;
-  if (unit < op.n_heads + op.n_kv_heads) {
-    if (d >= op.head_dim) return;
-    const int h = unit - op.n_heads;
-    const float* k = reinterpret_cast<const float*>(op.k.data + t * op.k.stride) + h * op.head_dim;
-    put(op.kv.plane(0, page), op.kv.planes[0].format, (int64_t{h} * op.kv.page_size + slot) * op.head_dim + d, rotated(k, angles, d, op.n_rot, op.style));
-  } else {
-    if (d >= op.v_dim) return;
-    const int h = unit - op.n_heads - op.n_kv_heads;
-    const float* v = reinterpret_cast<const float*>(op.v.data + t * op.v.stride) + h * op.v_dim;
-    put(op.kv.plane(1, page), op.kv.planes[1].format, (int64_t{h} * op.kv.page_size + slot) * op.v_dim + d, v[d]);
+  const int64_t place = (int64_t{h} * op.kv.page_size + position % op.kv.page_size) * dim;
+  if (!is_q && !is_k) {
+    for (int d = lane; d < dim; d += 32) put(op.kv.plane(1, page), op.kv.planes[1].format, place + d, head[d]);
+    return;
+  }
+  const Norm& norm = is_q ? q_norm : k_norm;
+  if (norm.weight) {
+    float squares = 0;
+    for (int d = lane; d < dim; d += 32) squares = fmaf(head[d], head[d], squares);
+    const float factor = rms_factor(warp_sum(squares), dim, norm.eps);
+    for (int d = lane; d < dim; d += 32) head[d] = head[d] * factor * (norm.weight[h * norm.head_stride + d] + norm.offset);
+  }
+  __syncwarp();
+  const float* angles = op.angles.data ? reinterpret_cast<const float*>(op.angles.data + t * op.angles.stride) : nullptr;
+  for (int d = lane; d < dim; d += 32) {
+    const float v = rotated(head, angles, d, op.n_rot, op.style);
+    if (is_q) row[d] = v;
+    else put(op.kv.plane(0, page), op.kv.planes[0].format, place + d, v);
   }
 }
 
@@ -73,10 +93,11 @@ void rope_angles(const RopeAngles& op, const Launch& l) {
   if (op.angles.rows > 0) launch_kernel(angles_kernel, op.angles.rows, 64, 0, l.stream, op, l.step);
 }
 
-void rope_store(const RopeStore& op, const Launch& l) {
+void rope_store(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& l) {
   if (op.q.rows == 0) return;
-  const int threads = ((op.head_dim > op.v_dim ? op.head_dim : op.v_dim) + 31) / 32 * 32;
-  launch_kernel(rope_store_kernel, dim3(op.q.rows, op.n_heads + 2 * op.n_kv_heads), threads, 0, l.stream, op, l.step);
+  const int n_units = op.n_heads + 2 * op.n_kv_heads, bytes = kHeadsPerBlock * (op.head_dim > op.v_dim ? op.head_dim : op.v_dim) * 4;
+  launch_kernel(rope_store_kernel, dim3(op.q.rows, (n_units + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, bytes, l.stream, op, norm_of(q_norm, op.head_dim),
+                norm_of(k_norm, op.head_dim), l.step);
 }
 
 }  // namespace ridge::cuda

@@ -20,7 +20,7 @@ template <> struct Operands<Nvfp4Unit> {
   __device__ static void load(uint32_t (&a)[4][4], const std::byte* unit, int lane) {
     const uint4 codes = reinterpret_cast<const uint4*>(unit)[lane];
     const uint32_t scales = reinterpret_cast<const uint16_t*>(unit + 512)[lane];
-    const __nv_bfloat162 low = Nvfp4Unit::scale_pair(scales & 0xFF), high = Nvfp4Unit::scale_pair(scales >> 8);
+    const __nv_bfloat162 low = Nvfp4Unit::scale_pair(scales, 0), high = Nvfp4Unit::scale_pair(scales, 1);
     const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
     for (int t = 0; t < 4; ++t)
