@@ -113,6 +113,7 @@ class CudaBackend final : public Backend {
   Tensor upload(const float* values, int64_t n) override {
     Tensor t = view(allocate(n * 4), FormatId::f32, 1, n);
     CUDA_TRY(cudaMemcpy(t.data, values, n * 4, cudaMemcpyHostToDevice));
+    CUDA_TRY(cudaStreamSynchronize(nullptr));                                // a copy from pageable memory may return before it has arrived
     return t;
   }
 
@@ -230,6 +231,7 @@ class CudaBackend final : public Backend {
     }
     device_blocks_.push_back(p);
     CUDA_TRY(cudaMemset(p, 0, n_bytes));
+    CUDA_TRY(cudaStreamSynchronize(nullptr));                                // stream_ does not wait for the stream that clears it
     return static_cast<std::byte*>(p);
   }
 
