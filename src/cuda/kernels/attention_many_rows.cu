@@ -216,7 +216,7 @@ void launch(const PagedAttention& op, const Launch& l) {
 
 }  // namespace
 
-bool flash_many_rows_supports(const PagedAttention& op, const Launch& l) { return l.compute_capability == 90 && op.head_dim <= 128; }
+bool flash_many_rows_supports(const PagedAttention& op, const Launch& l) { return kHasSm90a && l.compute_capability == 90 && op.head_dim <= 128; }
 
 void flash_many_rows(const PagedAttention& op, const Launch& l) {
   const bool half = op.kv.planes[0].format == FormatId::f16;

@@ -187,7 +187,7 @@ void launch(GemmParts parts, const Tensor& x, const Launch& l) {
 }  // namespace
 
 bool gemm_wgmma(FormatId format, GemmParts parts, const Tensor& x, const Launch& l) {
-  if (l.compute_capability != 90) return false;
+  if (!kHasSm90a || l.compute_capability != 90) return false;
   switch (format) {
     case FormatId::bf16: launch<Bf16Unit>(parts, x, l); return true;
     case FormatId::nvfp4: launch<Nvfp4Unit>(parts, x, l); return true;

@@ -6,6 +6,13 @@
 
 namespace ridge::cuda {
 
+// Whether the kernels that need sm_90a were compiled: without it their bodies are empty.
+#if defined(RIDGE_CUDA_SM90A)
+constexpr bool kHasSm90a = true;
+#else
+constexpr bool kHasSm90a = false;
+#endif
+
 struct Launch {
   cudaStream_t stream;
   StepView step;
