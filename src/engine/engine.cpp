@@ -17,13 +17,14 @@ namespace {
 
 EngineOptions checked(EngineOptions options) {
   if (options.max_seqs < 1 || options.max_seqs > 4096) fail("max_seqs = {}: must be 1 to 4096", options.max_seqs);
-  if (options.max_batch_tokens < 1 || options.max_batch_tokens > 65536) fail("max_batch_tokens = {}: must be 1 to 65536", options.max_batch_tokens);
+  if (options.max_batch_tokens < 0 || options.max_batch_tokens > 65536) fail("max_batch_tokens = {}: must be 1 to 65536, or 0 (decided here)", options.max_batch_tokens);
   if (options.max_context < 0 || options.max_context > (1 << 28)) fail("context size {}: must be 0 (the model's own) to {}", options.max_context, 1 << 28);
   if (options.kv_bytes < 0) fail("kv_bytes = {}: must be 0 (decided here) or more", options.kv_bytes);
   if (options.page_size != 16 && options.page_size != 32 && options.page_size != 64) fail("page_size = {}: must be 16, 32 or 64", options.page_size);
   check_compatibility(options);
   options.device = resolve_device(options.device);
   options.kv_format = resolve_kv_format(options);
+  if (options.max_batch_tokens == 0) options.max_batch_tokens = usual_batch_tokens(options.device);
   if (options.max_logits <= 0) options.max_logits = options.max_seqs;
   options.max_logits = std::min(options.max_logits, options.max_batch_tokens);
   return options;
