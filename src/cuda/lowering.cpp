@@ -24,7 +24,12 @@ class Lowering {
   size_t emit(const Other& op, size_t) { check_failed(__FILE__, __LINE__, "no CUDA kernel for the op", std::string(name_of(op))); }
   size_t emit(const Embed& op, size_t) { return embed(op, launch_), 1; }
   size_t emit(const RopeAngles& op, size_t) { return rope_angles(op, launch_), 1; }
-  size_t emit(const PagedAttention& op, size_t) { return paged_attention(op, launch_), 1; }
+  size_t emit(const PagedAttention& op, size_t) {
+#ifdef RIDGE_NO_DECODE
+    return paged_attention(op, launch_), 1;
+#endif
+    return decode_attention_takes(op, launch_) ? decode_attention(op, launch_) : paged_attention(op, launch_), 1;
+  }
   size_t emit(const Activate& op, size_t) { return activate(op, launch_), 1; }
   size_t emit(const GatherRows& op, size_t) { return gather_rows(op, launch_), 1; }
   size_t emit(const ScaleCap& op, size_t) { return scale_cap(op, launch_), 1; }
