@@ -1,10 +1,12 @@
 // Matmul for 1 to 8 tokens, where a token costs the weights it reads. One block a multiprocessor stays and walks over row tiles; teams of 8 warps take tiles in turn,
 // warp w of a team the units u = w mod 8, and the sums of the warps are added in their order: the same arithmetic as for many tokens.
 //
-// Weights go through a ring of slots in shared memory, one ring a team, a slot being units that lie together, so that one bulk copy fills it: 60 to 90 KB a
-// multiprocessor are on their way (2 us of its share of the bandwidth). The ring is filled before the kernel waits for its predecessor, and a block takes less than half
-// of a multiprocessor's shared memory and registers: the next matmul is there, its first weights loaded, while this one ends and while the small kernels between them
-// run. (Copies of a unit by the lanes of its warp, cp.async, took 140 instructions a unit of nvfp4 where this takes 70, and reached 0.58 of the bandwidth.)
+// Weights go through a ring of slots in shared memory, one ring a team, a slot being units that lie together, so that one bulk copy fills it: 80 to 90 KB a
+// multiprocessor are on their way (2.5 us of its share of the bandwidth). The ring is filled before the kernel waits for its predecessor. A block takes more than half of
+// a multiprocessor's shared memory: no two of one kernel meet on a multiprocessor while another has none, and the next kernel's block comes when this one's leaves.
+// What was tried on the H200, nvfp4 head (151936 x 4096), share of the bandwidth: copies of a unit by the lanes of its warp (cp.async; 140 instructions a unit) 0.58;
+// bulk copies asked for by the multiplying warps in turn 0.56, waiting for the slot before the multiplication instead of after it 0.54; one warp that asks for both
+// teams 0.74; one for each 0.80 (97 instructions a unit, 0.69 a cycle and scheduler). Prefetching further units into the second-level cache made it slower.
 //
 // What surrounds a matmul is done on its way (Around): the norm of its input by each block for itself, which costs less than a kernel in between; the addition to the
 // residual stream or the activation where the sums end. All of it in the order and rounding of the separate kernels.
@@ -22,6 +24,7 @@ namespace {
 
 constexpr int kTeam = 8;                                                    // warps
 constexpr int kMaxTokens = 8;
+constexpr int kAloneBytes = 116 << 10;                                      // of shared memory: two blocks of this do not fit
 static_assert(kTeam * 32 == kNormThreads);
 
 struct Part {                                                               // one weight of the op
@@ -263,7 +266,7 @@ template <class Unit>
 bool run(Few f, const Launch& l, bool only_ask) {
   // Rows of tokens start in different banks.
   f.shared_stride = f.n_units * kUnit * 2 + (Unit::kHalves ? 64 : 16);
-  const int bytes = Layout<Unit>::bytes(f);
+  const int bytes = std::max(Layout<Unit>::bytes(f), kAloneBytes);
   if (bytes > l.max_shared_bytes) return false;
   if (only_ask) return true;
   f.n_tiles = 0;

@@ -28,10 +28,6 @@ __device__ inline void follow() {
 
 template <class... Params, class... Args>
 void launch_kernel(void (*kernel)(Params...), dim3 grid, int threads, int shared_bytes, cudaStream_t stream, Args&&... args) {
-#ifndef RIDGE_NO_CARVEOUT
-  // One split of the first-level memory for all kernels: a multiprocessor changes it only when it is empty, and kernels could not overlap.
-  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
-#endif
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
