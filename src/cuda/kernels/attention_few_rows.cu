@@ -167,29 +167,48 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
   }
 }
 
-// One warp folds a head of a row: tiles in order, several on their way.
+// One warp folds a head of a row. The factors of 32 tiles at a time come from their running maximum, which a scan gives to all lanes at once (one after the other
+// they took most of the time of long contexts); then the tiles are added in order, several on their way.
 template <int kDim>
 __global__ void __launch_bounds__(32) fold_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, const float* partial, int n_tiles, int first, bool all) {
   follow();
   const int head = blockIdx.x, lane = threadIdx.x, row = few_row(step, int(op.q.rows), first + blockIdx.y, all);
   if (row < 0) return;
-  constexpr int kOwn = kDim / 64;                                            // pairs a lane
+  constexpr int kOwn = kDim / 64, kAhead = 8;                                // kOwn: pairs a lane
   const Seen seen = seen_by(op, step.positions[row]);
   const float factor = exponent_factor(op);
   float m = -CUDART_INF_F, l = 0;
   float2 o[kOwn] = {};
   const float* from = partial + (int64_t{blockIdx.y} * n_tiles * op.n_heads + head) * (kDim + 2);
-#pragma unroll 4
-  for (int tile = seen.from / kFlashTile; tile <= (seen.to - 1) / kFlashTile; ++tile) {
-    const float2* part = reinterpret_cast<const float2*>(from + int64_t{tile} * op.n_heads * (kDim + 2));
-    const float2 state = part[0];
-    float keep, take;
-    fold(m, l, state.x, state.y, factor, keep, take);
+  const int last = (seen.to - 1) / kFlashTile;
+  const auto part = [&](int tile) { return reinterpret_cast<const float2*>(from + int64_t{min(tile, last)} * op.n_heads * (kDim + 2)); };
+  for (int base = seen.from / kFlashTile; base <= last; base += 32) {
+    const float2 state = base + lane <= last ? part(base + lane)[0] : float2{-CUDART_INF_F, 0};
+    float top = fmaxf(state.x, m);                                           // of all tiles up to the lane's
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      const float2 v = part[1 + i * 32 + lane];
-      o[i] = {folded(o[i].x, v.x, keep, take), folded(o[i].y, v.y, keep, take)};
+    for (int d = 1; d < 32; d *= 2) {
+      const float other = __shfl_up_sync(0xffffffffu, top, d);
+      if (lane >= d) top = fmaxf(top, other);
     }
+    float before = __shfl_up_sync(0xffffffffu, top, 1), unused = 0, my_keep, my_take;
+    if (lane == 0) before = m;
+    fold(before, unused, state.x, 0, factor, my_keep, my_take);
+    for (int i = 0; i < 32 && base + i <= last; i += kAhead) {
+      float2 v[kAhead][kOwn];
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a)
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) v[a][j] = part(base + i + a)[1 + j * 32 + lane];
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) {
+        if (base + i + a > last) break;
+        const float keep = __shfl_sync(0xffffffffu, my_keep, i + a), take = __shfl_sync(0xffffffffu, my_take, i + a), l2 = __shfl_sync(0xffffffffu, state.y, i + a);
+        l = folded(l, l2, keep, take);
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) o[j] = {folded(o[j].x, v[a][j].x, keep, take), folded(o[j].y, v[a][j].y, keep, take)};
+      }
+    }
+    m = __shfl_sync(0xffffffffu, top, 31);
   }
   const float* sinks = reinterpret_cast<const float*>(op.sinks.data);
   const float norm = norm_of(m, l, factor, sinks ? sinks + head : nullptr);
@@ -218,7 +237,7 @@ int few_rows(const PagedAttention& op, const Launch& l) { return flash_many_rows
 bool flash_supports(const PagedAttention& op) {
   const FormatId f = op.kv.planes[0].format;
   return (f == FormatId::f16 || f == FormatId::bf16) && op.kv.planes[1].format == f && op.head_dim == op.v_dim && (op.head_dim == 64 || op.head_dim == 128 || op.head_dim == 256) &&
-         op.n_heads <= 16 * op.n_kv_heads && op.scale > 0 && op.q.stride % 8 == 0 && op.out.stride % 8 == 0;
+         op.n_heads <= 16 * op.n_kv_heads && op.scale > 0 && op.q.stride % 16 == 0 && op.out.stride % 8 == 0 && reinterpret_cast<uintptr_t>(op.q.data) % 16 == 0;
 }
 
 int64_t flash_scratch_needed(const PagedAttention& op, const Launch& l) {

@@ -1,6 +1,6 @@
 // Attention of whole prompts on sm_90a. A block takes 128 rows, tokens x the query heads that share a KV head, and walks over the tiles of 128 positions that they
 // see. One warpgroup copies K and V rows from their pages into a ring of tiles in shared memory; two take 64 rows each: while one is at its softmax, the other
-// has the tensor cores. Queries stay in registers, as do a tile's result and the fold of those before it.
+// has the tensor cores. Queries stay in shared memory, a tile's result and the fold of those before it in registers.
 //
 // Rows of a step are cut into blocks without regard to sequences; a block does the sequences it meets one after the other. The last rows come first: with a
 // causal mask they take longest.
@@ -19,7 +19,9 @@ constexpr int kRows = 128, kConsumers = 2, kThreads = 128 * (kConsumers + 1), kP
 template <int kDim>
 constexpr int kTileBytes = kDim / 64 * kPanelBytes;                         // [panel of 64 dimensions][position][128 bytes, swizzled]
 template <int kDim>
-constexpr int kStages = 224 * 1024 / kTileBytes<kDim> < 8 ? 224 * 1024 / kTileBytes<kDim> : 8;
+constexpr int kQueryBytes = kDim / 64 * kRows * 128;                        // [warpgroup][panel][row of 64][128 bytes, swizzled]
+template <int kDim>
+constexpr int kStages = (225 * 1024 - kQueryBytes<kDim>) / kTileBytes<kDim> < 8 ? (225 * 1024 - kQueryBytes<kDim>) / kTileBytes<kDim> : 8;
 constexpr int kLag = 3;                                                     // tiles on their way before the oldest is waited for
 
 // Rows [first, last) of one sequence, and the tiles they see.
@@ -38,6 +40,21 @@ __device__ bool next_segment(Segment& s, int from, int end, const PagedAttention
     from = s.last;
   }
   return false;
+}
+
+// The warpgroup's 64 rows in the format of K, zeros for rows that are not of this sequence.
+template <class T, int kDim>
+__device__ void put_queries(std::byte* to, int group, int first_row, int tokens_a_block, int share, int kv_head, int first, int last, const PagedAttention& op) {
+  for (int i = threadIdx.x % 128; i < 64 * kDim / 8; i += 128) {
+    const int r = i / (kDim / 8), c = i % (kDim / 8), row = group * 64 + r, token = first_row + row / share;
+    uint4 v{0, 0, 0, 0};
+    if (row < tokens_a_block * share && token >= first && token < last) {
+      const float4* x = reinterpret_cast<const float4*>(reinterpret_cast<const float*>(op.q.data + token * op.q.stride) + (kv_head * share + row % share) * kDim + 8 * c);
+      const float4 a = x[0], b = x[1];
+      v = {pack<T>(a.x, a.y), pack<T>(a.z, a.w), pack<T>(b.x, b.y), pack<T>(b.z, b.w)};
+    }
+    *reinterpret_cast<uint4*>(to + c / 8 * 64 * 128 + swizzled(r, c % 8)) = v;
+  }
 }
 
 template <class T, int kDim>
@@ -65,8 +82,8 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
   Segment s;
 
   if (group == kConsumers) {
-    shrink_registers<40>();
-    const int thread = threadIdx.x % 128, shift = __ffs(op.kv.page_size) - 1;
+    shrink_registers<56>();
+    const int thread = threadIdx.x % 128, page_size = op.kv.page_size;
     constexpr int kChunks = kDim / 8, kRowsAtOnce = 128 / kChunks;
     const int chunk = thread % kChunks, row = thread / kChunks;
     int n_open = 0, oldest = 0;                                             // stages asked for and not yet announced
@@ -78,17 +95,26 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
     };
     for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
       const int32_t* pages = step.pages + step.seqs[s.seq].first_page[op.kv.group];
-      for (int tile = s.first_tile; tile <= s.last_tile; ++tile)
+      // Lane i looks up the page of the tile's i-th 16 positions, one tile ahead: the copies never wait for the table.
+      const auto page_of = [&](int tile) {
+        const int position = tile * kFlashTile + lane * 16;
+        return lane < 8 && position + 16 > s.first_seen && position <= s.last_position ? pages[position / page_size] : 0;
+      };
+      int next_page = page_of(s.first_tile);
+      for (int tile = s.first_tile; tile <= s.last_tile; ++tile) {
+        const int page = next_page;
+        if (tile < s.last_tile) next_page = page_of(tile + 1);
         for (int plane = 0; plane < 2; ++plane) {
           await(&empty[stage], phase ^ 1);
-          std::byte* to = tiles + stage * kTileBytes<kDim> + chunk / 8 * kPanelBytes;
-#pragma unroll 4
+          std::byte* to = tiles + stage * kTileBytes<kDim> + chunk / 8 * kPanelBytes + swizzled(row, chunk % 8);
+          const std::byte* from_head = op.kv.base + op.kv.offsets[plane] + (int64_t{kv_head} * page_size * kDim + chunk * 8) * 2;
+          const int first = tile * kFlashTile + row;
+#pragma unroll
           for (int i = 0; i < kFlashTile / kRowsAtOnce; ++i) {
-            const int r = i * kRowsAtOnce + row, position = tile * kFlashTile + r;
+            const int position = first + i * kRowsAtOnce;
             const bool valid = position >= s.first_seen && position <= s.last_position;
-            const std::byte* from_page = valid ? op.kv.plane(plane, pages[position >> shift]) : op.kv.base;
-            const int64_t index = valid ? (int64_t{kv_head} * op.kv.page_size + (position & (op.kv.page_size - 1))) * kDim + chunk * 8 : 0;
-            copy_chunk(to + swizzled(r, chunk % 8), from_page + 2 * index, valid);
+            const int64_t page_start = __shfl_sync(0xffffffffu, page, i * kRowsAtOnce / 16) * op.kv.page_bytes;
+            copy_chunk(to + i * kRowsAtOnce * 128, from_head + page_start + (position & (page_size - 1)) * (kDim * 2), valid);
           }
           commit_chunks();
           advance();
@@ -97,13 +123,15 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
             announce();
           }
         }
+      }
     }
     await_chunks<0>();
     while (n_open > 0) announce();
   } else {
-    grow_registers<232>();
+    grow_registers<224>();
     const int g = lane / 4, q = lane % 4;
     const float factor = exponent_factor(op);
+    std::byte* queries = tiles + kDepth * kTileBytes<kDim> + group * (kQueryBytes<kDim> / 2);
     for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
       int token[2], head[2], sees_from[2], sees_to[2];
 #pragma unroll
@@ -115,20 +143,24 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         const int position = active ? step.positions[token[r]] : s.first_position;
         sees_from[r] = op.window > 0 ? position - op.window + 1 : 0, sees_to[r] = position + 1;
       }
-      uint32_t queries[kDim / 16][4];
-      load_queries<T>(queries, q, [&](int r) { return token[r] < 0 ? nullptr : reinterpret_cast<const float*>(op.q.data + token[r] * op.q.stride) + head[r] * kDim; });
+      sync_threads_of(1 + group, 128);                                       // nobody reads the queries of the segment before any more
+      put_queries<T, kDim>(queries, group, first_row, tokens_a_block, share, kv_head, s.first, s.last, op);
+      fence_for_wgmma();
+      sync_threads_of(1 + group, 128);
       float total[kDim / 2], m[2] = {-CUDART_INF_F, -CUDART_INF_F}, l[2] = {0, 0};
 #pragma unroll
       for (int i = 0; i < kDim / 2; ++i) total[i] = 0;
       for (int tile = s.first_tile; tile <= s.last_tile; ++tile) {
         float scores[64];
-#pragma unroll
-        for (int i = 0; i < 64; ++i) scores[i] = 0;
         await(&full[stage], phase);
         const std::byte* keys = tiles + stage * kTileBytes<kDim>;
         wgmma_fence();
 #pragma unroll
-        for (int k = 0; k < kDim / 16; ++k) wgmma<T, false>(scores, queries[k], wgmma_tile(keys + k / 4 * kPanelBytes) + 2 * (k % 4));
+        for (int k = 0; k < kDim / 16; ++k) {
+          const uint64_t a = wgmma_tile(queries + k / 4 * 64 * 128) + 2 * (k % 4), b = wgmma_tile(keys + k / 4 * kPanelBytes) + 2 * (k % 4);
+          if (k == 0) wgmma<T, true>(scores, a, b);
+          else wgmma<T, false>(scores, a, b);
+        }
         wgmma_commit();
         wgmma_await<0>();
         hold(scores);
@@ -141,13 +173,14 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         float tile_m[2], tile_l[2];
         softmax_tile<T>(p, tile_m, tile_l, scores, factor);
         float out[kDim / 2];
-#pragma unroll
-        for (int i = 0; i < kDim / 2; ++i) out[i] = 0;
         await(&full[stage], phase);
         const uint64_t values = wgmma_tile(tiles + stage * kTileBytes<kDim>, kPanelBytes);
         wgmma_fence();
 #pragma unroll
-        for (int t = 0; t < 8; ++t) wgmma<T, true>(out, p[t], values + t * (2048 >> 4));
+        for (int t = 0; t < 8; ++t) {
+          if (t == 0) wgmma<T, true, true>(out, p[t], values);
+          else wgmma<T, true, false>(out, p[t], values + t * (2048 >> 4));
+        }
         wgmma_commit();
         float keep[2], take[2];
 #pragma unroll
@@ -176,7 +209,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
 template <class T, int kDim>
 void launch(const PagedAttention& op, const Launch& l) {
   const int tokens_a_block = kRows / (op.n_heads / op.n_kv_heads), n_blocks = int(op.q.rows + tokens_a_block - 1) / tokens_a_block;
-  constexpr int kBytes = 1024 + kStages<kDim> * kTileBytes<kDim>;
+  constexpr int kBytes = 1024 + kStages<kDim> * kTileBytes<kDim> + kQueryBytes<kDim>;
   cudaFuncSetAttribute(many_rows_kernel<T, kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   launch_kernel(many_rows_kernel<T, kDim>, n_blocks * op.n_kv_heads, kThreads, kBytes, l.stream, op, l.step, n_blocks);
 }

@@ -1,7 +1,8 @@
 // Matmul for many tokens on sm_90a. A block multiplies 128 rows of a weight with 192 tokens: two warpgroups take 64 rows each as operand A, decoded in registers
-// from the same units that serve one token; tokens are operand B in shared memory. One warp keeps the bulk copies going, a few units ahead; blocks stay and walk
-// over tiles. Results leave through shared memory by bulk copies that run under the next tile (stored from registers they cost 7.9 us a tile of 34: all blocks
-// write at the same time). Pairs of blocks that share the tokens' copy by multicast were slower: 317 TFLOP/s instead of 550.
+// from the same units that serve one token; tokens are operand B in shared memory. Four warps keep the bulk copies going, a few units ahead; blocks stay and walk
+// over tiles. A bulk copy takes its warp some 60 cycles to ask for, one lane after the other: nine by one warp nearly fill the 770 cycles of a unit, and results that
+// leave through shared memory by 192 copies of a row cost more than plain stores from registers do. Pairs of blocks that share the tokens' copy by multicast were
+// slower, too: 317 TFLOP/s instead of 550.
 //
 // The arithmetic is that of the kernels for few tokens: unit u belongs to chain u mod 8, a chain adds up in order from zero, and the chains are added in order.
 // So the units come in the order 0 8 16 .. 1 9 17 .., and each chain's end costs one addition per output (3 % of the tensor cores' time at 4096 inputs).
@@ -24,11 +25,10 @@ constexpr int kGroup = 16;                                                  // r
 
 template <class Unit>
 constexpr int kWeightBytes = kTilesOfBlock * Unit::kBytes;
-constexpr int kOutStride = kRows + 4;                                       // floats a token: lanes of one store fall into different banks
-template <class Unit, int kPart>
-constexpr int kStages = (226 * 1024 - kPart * kOutStride * 4) / (kWeightBytes<Unit> + kInputBytes);
-template <class Unit, int kPart>
-constexpr int kSharedBytes = 1024 + kStages<Unit, kPart> * (kWeightBytes<Unit> + kInputBytes) + kPart * kOutStride * 4;
+template <class Unit>
+constexpr int kStages = 225 * 1024 / (kWeightBytes<Unit> + kInputBytes);
+template <class Unit>
+constexpr int kSharedBytes = 1024 + kStages<Unit> * (kWeightBytes<Unit> + kInputBytes);
 
 // Chunk c of a unit: k 8 (c % 2) .. + 7 of operand c / 2, which are inputs of four lane quarters.
 template <bool kHalves>
@@ -61,16 +61,14 @@ __device__ const GemmPart& part_of(const GemmParts& parts, int row_block) {
   return parts.part[which];
 }
 
-// kPart tokens leave at a time.
-template <class Unit, int kPart>
+template <class Unit>
 __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant__ GemmParts parts, const std::byte* x, Grid grid, int n_tiles) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  constexpr int kDepth = kStages<Unit, kPart>;
+  constexpr int kDepth = kStages<Unit>;
   extern __shared__ std::byte raw_shared[];
   __shared__ Barrier full[kDepth], empty[kDepth];
   std::byte* inputs = raw_shared + (-shared_address(raw_shared) & 1023);    // [stage][token][128 bytes]
   std::byte* weights = inputs + kDepth * kInputBytes;                       // [stage][row tile][unit]
-  float* results = reinterpret_cast<float*>(weights + kDepth * kWeightBytes<Unit>);     // [token of kPart][kOutStride]
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
   start_dependents();
   if (threadIdx.x == 0) {
@@ -86,21 +84,28 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
 
   if (group == kConsumers) {
     shrink_registers<40>();
-    if (warp == kConsumers * 4) {
+    if (lane == 0) {
       await_predecessors();
+      const int worker = warp % 4;                                          // of four, each with its row tiles; the first has the tokens, too
+      constexpr int kOwn = kTilesOfBlock / 4;
       for (int i = blockIdx.x; i < n_tiles; i += gridDim.x) {
         const Place at = place(i, grid);
         const GemmPart& part = part_of(parts, at.row_block);
-        const int tile = min((at.row_block - part.first_block) * kTilesOfBlock + lane, (part.rows + kTileRows - 1) / kTileRows - 1);
-        const std::byte* units = part.units + int64_t{tile} * grid.n_units * Unit::kBytes;
+        const int first_tile = (at.row_block - part.first_block) * kTilesOfBlock + worker * kOwn, last_tile = (part.rows + kTileRows - 1) / kTileRows - 1;
+        const std::byte* units[kOwn];
+#pragma unroll
+        for (int t = 0; t < kOwn; ++t) units[t] = part.units + int64_t{min(first_tile + t, last_tile)} * grid.n_units * Unit::kBytes;
         const std::byte* tokens = x + int64_t{at.token_block} * grid.n_units * kInputBytes;
         for (int chain = 0; chain < kChains; ++chain)
           for (int u = chain; u < grid.n_units; u += kChains) {
             await(&empty[stage], phase ^ 1);
-            if (lane == 0) arrive_expecting(&full[stage], kWeightBytes<Unit> + kInputBytes);
-            __syncwarp();
-            if (lane < kTilesOfBlock) copy_bulk(weights + stage * kWeightBytes<Unit> + lane * Unit::kBytes, units + int64_t{u} * Unit::kBytes, Unit::kBytes, &full[stage]);
-            else if (lane == kTilesOfBlock) copy_bulk(inputs + stage * kInputBytes, tokens + int64_t{u} * kInputBytes, kInputBytes, &full[stage]);
+            if (worker == 0) {
+              arrive_expecting(&full[stage], kWeightBytes<Unit> + kInputBytes);
+              copy_bulk(inputs + stage * kInputBytes, tokens + int64_t{u} * kInputBytes, kInputBytes, &full[stage]);
+            }
+#pragma unroll
+            for (int t = 0; t < kOwn; ++t)
+              copy_bulk(weights + stage * kWeightBytes<Unit> + (worker * kOwn + t) * Unit::kBytes, units[t] + int64_t{u} * Unit::kBytes, Unit::kBytes, &full[stage]);
             advance();
           }
       }
@@ -132,47 +137,37 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
       }
       const Place at = place(i, grid);
       const GemmPart& part = part_of(parts, at.row_block);
-      const int first_row = (at.row_block - part.first_block) * kRows + group * 64, n_rows = min(64, part.rows - first_row);
-      const int row = warp * kTileRows + g;                                  // of the block
-      float bias[2] = {0, 0};
+      const int row = (at.row_block - part.first_block) * kRows + warp * kTileRows + g, first_token = at.token_block * kTokens + 2 * q;
+      const int n_left = grid.n_tokens - first_token;
 #pragma unroll
-      for (int r = 0; r < 2; ++r)
-        if (part.bias && warp % 4 * kTileRows + g + 8 * r < n_rows) bias[r] = part.bias[first_row + warp % 4 * kTileRows + g + 8 * r];
-      const bool wide = n_rows % 4 == 0 && part.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(part.out) % 16 == 0;
+      for (int r = 0; r < 2; ++r) {
+        if (row + 8 * r >= part.rows) break;
 #pragma unroll
-      for (int p = 0; p < kTokens / kPart; ++p) {
-        if (warp % 4 == 0) await_stores_read();
-        sync_threads_of(1 + group, 128);
+        for (int j = 0; j < kTokens / 8; ++j) total[4 * j + 2 * r] = __fmul_rn(total[4 * j + 2 * r], part.scale), total[4 * j + 2 * r + 1] = __fmul_rn(total[4 * j + 2 * r + 1], part.scale);
+        if (part.bias) {
+          const float bias = part.bias[row + 8 * r];
 #pragma unroll
-        for (int j = 0; j < kPart / 8; ++j)
+          for (int j = 0; j < kTokens / 8; ++j) total[4 * j + 2 * r] = __fadd_rn(total[4 * j + 2 * r], bias), total[4 * j + 2 * r + 1] = __fadd_rn(total[4 * j + 2 * r + 1], bias);
+        }
+        float* out = part.out + int64_t{first_token} * part.out_stride + row + 8 * r;
+        // A branch for each store would cost more than the stores: 7 us a tile instead of 2.
+        if (n_left >= kTokens) {
 #pragma unroll
-          for (int r = 0; r < 2; ++r)
+          for (int j = 0; j < kTokens / 8; ++j, out += 8 * part.out_stride) out[0] = total[4 * j + 2 * r], out[part.out_stride] = total[4 * j + 2 * r + 1];
+        } else {
 #pragma unroll
-            for (int e = 0; e < 2; ++e) {
-              const float v = __fmul_rn(total[4 * (p * kPart / 8 + j) + 2 * r + e], part.scale);
-              results[(j * 8 + 2 * q + e) * kOutStride + row + 8 * r] = part.bias ? __fadd_rn(v, bias[r]) : v;
-            }
-        fence_for_wgmma();
-        sync_threads_of(1 + group, 128);
-        if (n_rows <= 0) continue;
-        const int first_token = at.token_block * kTokens + p * kPart, n_tokens = min(kPart, grid.n_tokens - first_token);
-        float* out = part.out + int64_t{first_token} * part.out_stride + first_row;
-        const float* from = results + group * 64;
-        if (!wide) {
-          for (int e = threadIdx.x % 128; e < n_tokens * 64; e += 128)
-            if (e % 64 < n_rows) out[e / 64 * part.out_stride + e % 64] = from[e / 64 * kOutStride + e % 64];
-        } else if (warp % 4 == 0) {
-          for (int t = lane; t < n_tokens; t += 32) store_bulk(out + t * part.out_stride, from + t * kOutStride, 4 * n_rows);
-          commit_stores();
+          for (int j = 0; j < kTokens / 8; ++j, out += 8 * part.out_stride) {
+            if (8 * j < n_left) out[0] = total[4 * j + 2 * r];
+            if (8 * j + 1 < n_left) out[part.out_stride] = total[4 * j + 2 * r + 1];
+          }
         }
       }
     }
-    if (warp % 4 == 0) await_stores();
   }
 #endif
 }
 
-template <class Unit, int kPart>
+template <class Unit>
 void launch(GemmParts parts, const Tensor& x, const Launch& l) {
   const int n_units = int((x.cols + kUnit - 1) / kUnit), n_token_blocks = int((x.rows + kTokens - 1) / kTokens);
   launch_kernel(tile_input_kernel<Unit::kHalves>, dim3((n_units * 8 + 255) / 256, n_token_blocks * kTokens), 256, 0, l.stream, reinterpret_cast<uint4*>(l.matmul_scratch), x, n_units);
@@ -183,9 +178,9 @@ void launch(GemmParts parts, const Tensor& x, const Launch& l) {
     n_row_blocks += (parts.part[i].rows + kRows - 1) / kRows;
   }
   const int n_tiles = n_row_blocks * n_token_blocks;
-  const auto kernel = gemm_kernel<Unit, kPart>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes<Unit, kPart>);
-  launch_kernel(kernel, std::min(n_tiles, l.n_sms), kThreads, kSharedBytes<Unit, kPart>, l.stream, parts, static_cast<const std::byte*>(l.matmul_scratch),
+  const auto kernel = gemm_kernel<Unit>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes<Unit>);
+  launch_kernel(kernel, std::min(n_tiles, l.n_sms), kThreads, kSharedBytes<Unit>, l.stream, parts, static_cast<const std::byte*>(l.matmul_scratch),
                 Grid{n_units, n_row_blocks, n_token_blocks, int(x.rows)}, n_tiles);
 }
 
@@ -194,8 +189,8 @@ void launch(GemmParts parts, const Tensor& x, const Launch& l) {
 bool gemm_wgmma(FormatId format, GemmParts parts, const Tensor& x, const Launch& l) {
   if (l.compute_capability != 90) return false;
   switch (format) {
-    case FormatId::bf16: launch<Bf16Unit, 192>(parts, x, l); return true;
-    case FormatId::nvfp4: launch<Nvfp4Unit, 192>(parts, x, l); return true;
+    case FormatId::bf16: launch<Bf16Unit>(parts, x, l); return true;
+    case FormatId::nvfp4: launch<Nvfp4Unit>(parts, x, l); return true;
     default: return false;
   }
 }
