@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
   float* const all_sums = reinterpret_cast<float*>(memory + L::sums_at(f));
   __syncthreads();
   take_input<kTeams>(input, all_sums + kTeams * 2 * kTeam * f.n_tokens * 16, f);
-  asm volatile("bar.sync 3, %0;" ::"n"(kTeams * kTeam * 32) : "memory");     // of the teams
+  asm volatile("bar.sync 4, %0;" ::"n"(kTeams * kTeam * 32) : "memory");     // of the teams
 
   // Tokens that are not there stay zeros.
   const bool there = g < f.n_tokens;
