@@ -24,7 +24,7 @@ class Lowering {
   size_t emit(const Other& op, size_t) { check_failed(__FILE__, __LINE__, "no CUDA kernel for the op", std::string(name_of(op))); }
   size_t emit(const Embed& op, size_t) { return embed(op, launch_), 1; }
   size_t emit(const RopeAngles& op, size_t) { return rope_angles(op, launch_), 1; }
-  size_t emit(const PagedAttention& op, size_t) { return paged_attention(op, launch_), 1; }
+  size_t emit(const PagedAttention& op, size_t) { return decode_attention_takes(op, launch_) ? decode_attention(op, launch_) : paged_attention(op, launch_), 1; }
   size_t emit(const Activate& op, size_t) { return activate(op, launch_), 1; }
   size_t emit(const GatherRows& op, size_t) { return gather_rows(op, launch_), 1; }
   size_t emit(const ScaleCap& op, size_t) { return scale_cap(op, launch_), 1; }
@@ -54,16 +54,15 @@ class Lowering {
 
   size_t emit_few(const Matmul& op, size_t i, const AddNorm* norm) {
     Around around{.norm = norm};
-    if (!norm && activated_ == op.x.data) around.x_bf16 = launch_.activated;
+    if (!norm && activated_for_ == i && activated_ == op.x.data) around.x_bf16 = launch_.activated;
     size_t n_done = 1;
     const bool two = op.w[0] && op.w[1] && !op.w[2], one = op.w[0] && !op.w[1] && !op.w[2];
     const auto* act = at<Activate>(i + 1);
     const auto* next_norm = at<AddNorm>(i + 1);
-    activated_ = nullptr;
     if (two && act && act->gate.data == op.out[0].data && act->up.data == op.out[1].data && act->out.cols == op.w[0]->rows && op.w[0]->rows == op.w[1]->rows && act->kind <= ActKind::relu) {
       around.activate = act;
       n_done = 2;
-      if (act->out.cols % 64 == 0 && act->out.cols * 2 * op.x.rows <= launch_.activated_bytes) around.bf16_out = launch_.activated, activated_ = act->out.data;
+      if (act->out.cols % 64 == 0 && act->out.cols * 2 * op.x.rows <= launch_.activated_bytes) around.bf16_out = launch_.activated, activated_ = act->out.data, activated_for_ = i + 2;
     } else if (one && next_norm && next_norm->pending && next_norm->pending.data == op.out[0].data && next_norm->x.cols == op.w[0]->rows &&
                !(norm && norm->x.data == next_norm->x.data)) {
       around.residual = added_ = next_norm;
@@ -75,7 +74,8 @@ class Lowering {
   const std::vector<Op>& ops_;
   const Launch& launch_;
   const AddNorm* added_ = nullptr;           // whose addition is done
-  const std::byte* activated_ = nullptr;     // the tensor that launch_.activated holds in bf16
+  const std::byte* activated_ = nullptr;     // the tensor that launch_.activated holds in bf16 for the op at activated_for_
+  size_t activated_for_ = 0;
 };
 
 class Mixer {

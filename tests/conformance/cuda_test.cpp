@@ -1,5 +1,8 @@
 // The CUDA backend against ref, op by op, where there is a GPU: within a tolerance in the f32 check mode; with bf16 activations the matmuls against exact sums of
 // the rounded numbers; and bit for bit that a row's result does not depend on the batch or on replaying a graph.
+#include <algorithm>
+#include <cmath>
+
 #include "base/float_types.h"
 #include "conformance/conformance.h"
 #include "cuda/cuda_backend.h"
@@ -101,6 +104,98 @@ TEST_F(Cuda, ATokensResultIsTheSameInAnyBatch) {
         expect_same(some2, all2.slice(203, n), what + ", second weight");
       }
     }
+}
+
+// A layer's worth of ops around matmuls of few tokens: in one step neighbours share kernels, one op a step each has its own.
+TEST_F(Cuda, NeighboursInOneKernelGiveTheBitsOfOneByOne) {
+  Rng rng(11);
+  for (const FormatId f : {FormatId::bf16, FormatId::q8_0, FormatId::q4_0, FormatId::nvfp4}) {
+    for (const int n_tokens : {1, 3, 8}) {
+      const int d_model = 576, d_ff = 1216;
+      const auto o = encode(random_matrix(rng, d_model, d_model), f), gate = encode(random_matrix(rng, d_ff, d_model), f), up = encode(random_matrix(rng, d_ff, d_model), f),
+                 down = encode(random_matrix(rng, d_model, d_ff), f);
+      const Matrix x = random_matrix(rng, n_tokens, d_model), seen = random_matrix(rng, n_tokens, d_model), norm = random_matrix(rng, 1, d_model), bias = random_matrix(rng, 1, d_ff);
+      Matrix results[2][3];
+      for (int way = 0; way < 2; ++way) {
+        auto backend = make_cuda_backend({.graphs = false});
+        const Weight wo = backend->prepare(o->stored, {}), wg = backend->prepare(gate->stored, {}), wu = backend->prepare(up->stored, {}), wd = backend->prepare(down->stored, {});
+        const Tensor tx = put(*backend, x), ts = put(*backend, seen), tn = put(*backend, norm), tb = put(*backend, bias);
+        const Tensor pending = backend->allocate_f32(n_tokens, d_model), normed = backend->allocate_f32(n_tokens, d_model), tg = backend->allocate_f32(n_tokens, d_ff),
+                     tu = backend->allocate_f32(n_tokens, d_ff);
+        const AddNorm add_norm{.out = normed, .x = tx, .pending = pending, .pending_scale = 0.75f, .weight = tn, .eps = 1e-5f, .weight_offset = 0.5f};
+        const std::vector<Op> ops = {Matmul{.out = {pending}, .x = ts, .w = {&wo}}, add_norm, Matmul{.out = {tg, tu}, .x = normed, .w = {&wg, &wu}, .bias = {tb}},
+                                     Activate{.out = tg, .gate = tg, .up = tu, .kind = ActKind::silu}, Matmul{.out = {pending}, .x = tg, .w = {&wd}}, add_norm};
+        if (way == 0) run_step(*backend, plain_step(n_tokens), ops);
+        else
+          for (const Op& op : ops) run_step(*backend, plain_step(n_tokens), {op});
+        results[way][0] = get(*backend, tx), results[way][1] = get(*backend, tg), results[way][2] = get(*backend, normed);
+      }
+      for (int i = 0; i < 3; ++i) expect_same(results[0][i], results[1][i], std::string(format(f).name) + ", " + std::to_string(n_tokens) + " tokens, tensor " + std::to_string(i));
+    }
+  }
+}
+
+TEST_F(Cuda, HeadNormsRopeAndStoreInOneKernelGiveTheBitsOfOneByOne) {
+  Rng rng(12);
+  const int n_heads = 6, n_kv_heads = 2, head_dim = 80, n_tokens = 5;
+  const PlannedStep plan = plan_step({{.n_past = 70, .n_rows = 3}, {.n_past = 0, .n_rows = 2}}, {.page_size = 16, .n_freqs = head_dim / 2});
+  const Matrix q = random_matrix(rng, n_tokens, n_heads * head_dim), k = random_matrix(rng, n_tokens, n_kv_heads * head_dim), v = random_matrix(rng, n_tokens, n_kv_heads * head_dim),
+               qn = random_matrix(rng, 1, head_dim), kn = random_matrix(rng, 1, n_kv_heads * head_dim);
+  Matrix rotated[2], pages[2];
+  for (int way = 0; way < 2; ++way) {
+    auto backend = make_cuda_backend({.graphs = false});
+    const Tensor tq = put(*backend, q), tk = put(*backend, k), tv = put(*backend, v), angles = backend->allocate_f32(n_tokens, head_dim);
+    const int64_t plane = int64_t{4} * n_kv_heads * head_dim * 16;
+    const Tensor memory = backend->allocate_f32(plan.n_pages, 2 * plane / 4);
+    const KvRef kv{.base = memory.data, .page_bytes = memory.stride, .offsets = {0, plane, 0}, .planes = {{{n_kv_heads, head_dim, FormatId::f32}, {n_kv_heads, head_dim, FormatId::f32}, {}}},
+                   .group = 0, .page_size = 16};
+    const std::vector<Op> ops = {RopeAngles{.angles = angles, .rope = 0, .n_freqs = head_dim / 2}, HeadNorm{.x = tq, .weight = put(*backend, qn), .n_heads = n_heads, .eps = 1e-6f},
+                                 HeadNorm{.x = tk, .weight = put(*backend, kn), .n_heads = n_kv_heads, .eps = 1e-6f, .weight_offset = 1.0f},
+                                 RopeStore{.q = tq, .k = tk, .v = tv, .angles = angles, .n_heads = n_heads, .n_kv_heads = n_kv_heads, .head_dim = head_dim, .v_dim = head_dim,
+                                           .n_rot = head_dim, .kv = kv}};
+    if (way == 0) run_step(*backend, *plan.step, ops);
+    else
+      for (const Op& op : ops) run_step(*backend, *plan.step, {op});
+    rotated[way] = get(*backend, tq), pages[way] = get(*backend, memory);
+  }
+  expect_same(rotated[0], rotated[1], "q");
+  expect_same(pages[0], pages[1], "pages");
+}
+
+TEST_F(Cuda, AStepOfOtherOpsIsNotServedByAGraphOfItsShape) {
+  Rng rng(13);
+  const Matrix a = random_matrix(rng, 2, 64), b = random_matrix(rng, 2, 64);
+  auto backend = make_cuda_backend({});
+  const Tensor ta = put(*backend, a), tb = put(*backend, b);
+  const Step step = plain_step(2);
+  for (int i = 0; i < 4; ++i) run_step(*backend, step, {ScaleCap{.x = ta, .scale = 2.0f}});             // plain, captured, replayed twice
+  run_step(*backend, step, {ScaleCap{.x = tb, .scale = 2.0f}});
+  Matrix doubled = b;
+  for (float& v : doubled.values) v *= 2;
+  expect_same(get(*backend, tb), doubled, "other ops");
+}
+
+TEST_F(Cuda, PeaksAreTheFirstOfTheLargestAndSayWhenThereIsNone) {
+  Rng rng(14);
+  const int n_vocab = 10007;
+  Matrix x = random_matrix(rng, 4, 64);
+  const auto w = encode(random_matrix(rng, n_vocab, 64), FormatId::bf16);
+  for (int k = 0; k < 64; ++k) x.row(2)[k] = 0;                              // all logits are equal
+  x.row(3)[5] = NAN;
+  auto backend = make_cuda_backend({});
+  const Weight weight = backend->prepare(w->stored, {});
+  const Tensor logits = backend->allocate_f32(4, n_vocab), tx = put(*backend, x);
+  const Peak* peaks = backend->watch_peaks(logits);
+  for (int pass = 0; pass < 3; ++pass) {
+    run_step(*backend, plain_step(4), {Matmul{.out = {logits}, .x = tx, .w = {&weight}}});
+    const Matrix got = get(*backend, logits);
+    for (int r = 0; r < 2; ++r) {
+      EXPECT_EQ(peaks[r].token, std::max_element(got.row(r), got.row(r) + n_vocab) - got.row(r));
+      EXPECT_EQ(peaks[r].logit, got.row(r)[peaks[r].token]);
+    }
+    EXPECT_EQ(peaks[2].token, 0);
+    EXPECT_EQ(peaks[3].token, -1);
+  }
 }
 
 // Attention of sequences over shuffled pages whose other positions hold NaNs: nothing may depend on them.

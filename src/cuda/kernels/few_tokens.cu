@@ -1,10 +1,12 @@
 // Matmul for 1 to 8 tokens, where a token costs the weights it reads. One block a multiprocessor stays and walks over row tiles; teams of 8 warps take tiles in turn,
 // warp w of a team the units u = w mod 8, and the sums of the warps are added in their order: the same arithmetic as for many tokens.
 //
-// Weights go through a ring of slots in shared memory, one ring a team, a slot being units that lie together, so that one bulk copy fills it: 60 to 90 KB a
-// multiprocessor are on their way (2 us of its share of the bandwidth). The ring is filled before the kernel waits for its predecessor, and a block takes less than half
-// of a multiprocessor's shared memory and registers: the next matmul is there, its first weights loaded, while this one ends and while the small kernels between them
-// run. (Copies of a unit by the lanes of its warp, cp.async, took 140 instructions a unit of nvfp4 where this takes 70, and reached 0.58 of the bandwidth.)
+// Weights go through a ring of slots in shared memory, one ring a team, a slot being units that lie together, so that one bulk copy fills it: 80 to 90 KB a
+// multiprocessor are on their way (2.5 us of its share of the bandwidth). The ring is filled before the kernel waits for its predecessor. A block takes more than half of
+// a multiprocessor's shared memory: no two of one kernel meet on a multiprocessor while another has none, and the next kernel's block comes when this one's leaves.
+// What was tried on the H200, nvfp4 head (151936 x 4096), share of the bandwidth: copies of a unit by the lanes of its warp (cp.async; 140 instructions a unit) 0.58;
+// bulk copies asked for by the multiplying warps in turn 0.56, waiting for the slot before the multiplication instead of after it 0.54; one warp that asks for both
+// teams 0.74; one for each 0.80 (97 instructions a unit, 0.69 a cycle and scheduler). Prefetching further units into the second-level cache made it slower.
 //
 // What surrounds a matmul is done on its way (Around): the norm of its input by each block for itself, which costs less than a kernel in between; the addition to the
 // residual stream or the activation where the sums end. All of it in the order and rounding of the separate kernels.
@@ -22,6 +24,7 @@ namespace {
 
 constexpr int kTeam = 8;                                                    // warps
 constexpr int kMaxTokens = 8;
+constexpr int kAloneBytes = 116 << 10;                                      // of shared memory: two blocks of this do not fit
 static_assert(kTeam * 32 == kNormThreads);
 
 struct Part {                                                               // one weight of the op
@@ -54,11 +57,11 @@ struct Few {
 };
 
 // Teams of a block, slots of a team's ring, units of a slot that a warp takes: 60 to 90 KB in all; formats that need many instructions a byte have two teams.
-template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 4, kEach = 2; };
+template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 5, kEach = 2; };
 template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 5, kEach = 1; };
 template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1; };
 
-// Shared memory: gates [team][slot] arrived, left | rings [team][slot] units | input [token][shared_stride] bf16 | sums [team][2][warp][token][16] f32 | 8 floats a team.
+// Shared memory: gates [team][slot] arrived, then left | rings [team][slot] units | input [token][shared_stride] bf16 | sums [team][2][warp][token][16] f32 | 8 floats a team.
 template <class Unit>
 struct Layout {
   using P = Plan<Unit>;
@@ -127,30 +130,21 @@ __device__ void take_input(std::byte* to, float* reduce, const Few& f) {
   }
 }
 
+// Teams, and for each a warp that asks for its weights (one warp for both: a lane that waits keeps the other from asking).
 template <class Unit>
-__global__ void __launch_bounds__(Plan<Unit>::kTeams * kTeam * 32, 4 / Plan<Unit>::kTeams) few_tokens_kernel(const __grid_constant__ Few f) {
+__global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Plan<Unit>::kTeams) few_tokens_kernel(const __grid_constant__ Few f) {
 #if __CUDA_ARCH__ >= 900
   constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots, kEach = Plan<Unit>::kEach, kSlotUnits = kEach * kTeam;
   using L = Layout<Unit>;
   extern __shared__ __align__(128) std::byte memory[];
-  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-  const int any_warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0), team = any_warp / kTeam, warp = any_warp % kTeam;     // the compiler sees that a warp agrees on them
-  uint64_t* const arrived = reinterpret_cast<uint64_t*>(memory) + team * 2 * kSlots;
-  uint64_t* const left = arrived + kSlots;
-  std::byte* const ring = memory + L::kGates + team * L::kRing;
-  std::byte* const input = memory + L::kGates + kTeams * L::kRing;
-  float* const all_sums = reinterpret_cast<float*>(memory + L::sums_at(f));
-  const int n_teams = gridDim.x * kTeams, me = team * gridDim.x + blockIdx.x;
+  uint64_t* const gates = reinterpret_cast<uint64_t*>(memory);               // [team][slot] arrived, then left
+  constexpr int kLeft = kTeams * kSlots;
+  const int n_teams = gridDim.x * kTeams;
   start_dependents();
 
-  // What a team goes through: tiles me, me + n_teams, ... of the parts in a row; with an activation each tile of part 0 and then the same of part 1. A slot takes
-  // units [first, first + kSlotUnits) of a tile.
+  // What team `me` of all goes through: tiles me, me + n_teams, ... of the parts in a row; with an activation each tile of part 0 and then the same of part 1.
   struct Place {
     int tile, which;
-    __device__ void advance(const Few& f, int n_teams) {
-      if (f.activate && which == 0) which = 1;
-      else tile += n_teams, which = 0;
-    }
     __device__ const Part& part(const Few& f) const {
       int i = which;
       if (!f.activate)
@@ -158,32 +152,42 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * kTeam * 32, 4 / Plan<Unit
       return f.part[i];
     }
   };
-  Place ahead{me, 0};
-  int ahead_first = 0;
-  const std::byte* ahead_units = nullptr;
-  const auto open = [&] {
-    if (ahead.tile >= f.n_tiles) return;
-    const Part& part = ahead.part(f);
-    ahead_units = part.units + int64_t{ahead.tile - part.first_tile} * f.n_units * Unit::kBytes;
-  };
-  // All threads of the team follow what is next; one lane asks for it.
-  const auto fill = [&](int slot, bool asks) {
-    if (ahead.tile >= f.n_tiles) return;
-    if (asks) stage(ring + slot * L::kSlotBytes, ahead_units, min(kSlotUnits, f.n_units - ahead_first) * Unit::kBytes, arrived + slot);
-    ahead_first += kSlotUnits, ahead_units += L::kSlotBytes;
-    if (ahead_first < f.n_units) return;
-    ahead_first = 0;
-    ahead.advance(f, n_teams);
-    open();
-  };
-  if (warp == 0 && lane == 0) {
-    for (int i = 0; i < kSlots; ++i) init_gate(arrived + i, 1), init_gate(left + i, kTeam);
-    publish_gates();
+  const auto place = [&](int me, int nth) { return f.activate ? Place{me + nth / 2 * n_teams, nth % 2} : Place{me + nth * n_teams, 0}; };
+
+  const int any_warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);    // the compiler sees that a warp agrees on it
+  if (any_warp >= kTeams * kTeam) {
+    if (threadIdx.x == kTeams * kTeam * 32) {
+      for (int i = 0; i < kLeft; ++i) init_gate(gates + i, 1), init_gate(gates + kLeft + i, kTeam);
+      publish_gates();
+    }
+    __syncwarp();
+    __syncthreads();
+    if (threadIdx.x % 32 > 0) return;
+    const int team = any_warp - kTeams * kTeam, me = team * gridDim.x + blockIdx.x;
+    int slot = 0;
+    uint32_t phase = 1;                                                      // the first time round a slot is free
+    for (int nth = 0;; ++nth) {
+      const Place at = place(me, nth);
+      if (at.tile >= f.n_tiles) return;
+      const Part& part = at.part(f);
+      const std::byte* units = part.units + int64_t{at.tile - part.first_tile} * f.n_units * Unit::kBytes;
+      for (int first = 0; first < f.n_units; first += kSlotUnits, units += L::kSlotBytes) {
+        await_gate(gates + kLeft + team * kSlots + slot, phase);
+        stage(memory + L::kGates + team * L::kRing + slot * L::kSlotBytes, units, min(kSlotUnits, f.n_units - first) * Unit::kBytes, gates + team * kSlots + slot);
+        if (++slot == kSlots) slot = 0, phase ^= 1;
+      }
+    }
   }
-  open();
-  for (int slot = 0; slot < kSlots; ++slot) fill(slot, warp == 0 && lane == 0);
-  take_input<kTeams>(input, all_sums + kTeams * 2 * kTeam * f.n_tokens * 16, f);
+  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  const int team = any_warp / kTeam, warp = any_warp % kTeam;
+  const int me = team * gridDim.x + blockIdx.x;
+  uint64_t* const arrived = gates + team * kSlots;
+  const std::byte* const my_units = memory + L::kGates + team * L::kRing + warp * Unit::kBytes;
+  std::byte* const input = memory + L::kGates + kTeams * L::kRing;
+  float* const all_sums = reinterpret_cast<float*>(memory + L::sums_at(f));
   __syncthreads();
+  take_input<kTeams>(input, all_sums + kTeams * 2 * kTeam * f.n_tokens * 16, f);
+  asm volatile("bar.sync 4, %0;" ::"n"(kTeams * kTeam * 32) : "memory");     // of the teams
 
   // Tokens that are not there stay zeros.
   const bool there = g < f.n_tokens;
@@ -193,10 +197,11 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * kTeam * 32, 4 / Plan<Unit
   // Who writes which sum of a tile.
   const int e = threadIdx.x % (kTeam * 32), row_of_tile = e % 16, token = e / 16;
   float gate = 0;
-  int slot = 0, turn = 0, parity = 0;
-  uint32_t phase = 0, left_phase = 0;                                        // of the slot to come, and of the slot to be filled again
-  bool first_slot = true;
-  for (Place at{me, 0}; at.tile < f.n_tiles; at.advance(f, n_teams)) {
+  int slot = 0, parity = 0;
+  uint32_t phase = 0;
+  for (int nth = 0;; ++nth) {
+    const Place at = place(me, nth);
+    if (at.tile >= f.n_tiles) break;
     const Part& part = at.part(f);
     const int row = (at.tile - part.first_tile) * kTileRows + row_of_tile;
     const bool writes = token < f.n_tokens && row < part.rows;
@@ -206,34 +211,27 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * kTeam * 32, 4 / Plan<Unit
 
     float acc[1][4] = {{0, 0, 0, 0}};
     uint32_t x = my_x;
+    const auto multiply = [&](const std::byte* unit, uint32_t x) {
+      const auto held = Unit::template load<Staged>(unit, lane);
+      load_where(x0, x, there);
+      load_where(x1, x + kSecond, there);
+      const uint32_t b[1][8] = {{x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w}};
+      Unit::multiply(acc, held, b);
+    };
 #pragma unroll 1
     for (int first = 0; first < f.n_units; first += kSlotUnits) {
       await_gate(arrived + slot, phase);
       __syncwarp();
-      const std::byte* unit = ring + slot * L::kSlotBytes + warp * Unit::kBytes;
+      const std::byte* unit = my_units + slot * L::kSlotBytes;
+      if (first + kSlotUnits <= f.n_units) {
 #pragma unroll
-      for (int each = 0; each < kEach; ++each) {
-        if (first + each * kTeam + warp < f.n_units) {
-          const auto held = Unit::template load<Staged>(unit + each * kTeam * Unit::kBytes, lane);
-          load_where(x0, x, there);
-          load_where(x1, x + kSecond, there);
-          const uint32_t b[1][8] = {{x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w}};
-          Unit::multiply(acc, held, b);
-        }
-        x += 2 * kUnit * kTeam;
+        for (int each = 0; each < kEach; ++each) multiply(unit + each * kTeam * Unit::kBytes, x + each * 2 * kUnit * kTeam);
+      } else {
+        for (int each = 0; first + each * kTeam + warp < f.n_units && each < kEach; ++each) multiply(unit + each * kTeam * Unit::kBytes, x + each * 2 * kUnit * kTeam);
       }
+      x += kEach * 2 * kUnit * kTeam;
       __syncwarp();
-      if (lane == 0) pass_gate(left + slot);
-      // The slot before this one is filled again by a warp in turn: by now the others have left it too.
-      if (!first_slot) {
-        const int before_slot = slot == 0 ? kSlots - 1 : slot - 1;
-        const bool asks = warp == turn && lane == 0;
-        if (asks && ahead.tile < f.n_tiles) await_gate(left + before_slot, left_phase);
-        fill(before_slot, asks);
-        if (before_slot == kSlots - 1) left_phase ^= 1;
-        turn = (turn + 1) % kTeam;
-      }
-      first_slot = false;
+      if (lane == 0) pass_gate(arrived + kLeft + slot);
       if (++slot == kSlots) slot = 0, phase ^= 1;
     }
 
@@ -268,7 +266,7 @@ template <class Unit>
 bool run(Few f, const Launch& l, bool only_ask) {
   // Rows of tokens start in different banks.
   f.shared_stride = f.n_units * kUnit * 2 + (Unit::kHalves ? 64 : 16);
-  const int bytes = Layout<Unit>::bytes(f);
+  const int bytes = std::max(Layout<Unit>::bytes(f), kAloneBytes);
   if (bytes > l.max_shared_bytes) return false;
   if (only_ask) return true;
   f.n_tiles = 0;
@@ -280,7 +278,7 @@ bool run(Few f, const Launch& l, bool only_ask) {
   }
   const auto kernel = few_tokens_kernel<Unit>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  launch_kernel(kernel, std::min(f.n_tiles, l.n_sms), Plan<Unit>::kTeams * kTeam * 32, bytes, l.stream, f);
+  launch_kernel(kernel, std::min(f.n_tiles, l.n_sms), Plan<Unit>::kTeams * (kTeam + 1) * 32, bytes, l.stream, f);
   return true;
 }
 

@@ -53,6 +53,10 @@ struct Around {
 bool takes_few_tokens(const Matmul& op, const Launch& launch);
 void matmul_few_tokens(const Matmul& op, const Around& around, const Launch& launch);
 
+// The same for a step of few rows in all, in less time; paged_attention's scratch is enough.
+bool decode_attention_takes(const PagedAttention& op, const Launch& launch);
+void decode_attention(const PagedAttention& op, const Launch& launch);
+
 // Scratch that paged_attention needs in this step.
 int64_t attention_scratch_needed(const PagedAttention& op, const Launch& launch);
 

@@ -24,43 +24,32 @@ struct Part {                                                               // o
 };
 struct Parts { Part part[3]; int n; };
 
-struct Input {
-  const std::byte* x;                                                       // f32 rows as given, or bf16 rows padded to whole units
-  int64_t stride;                                                           // bytes
-  int n_tokens, cols;
-};
+// The input in bf16, in the order in which lanes take it: [unit][group of 8 tokens][half of a lane's 16 inputs][lane] 16 bytes; zeros beyond the last token and input.
+struct Input { const uint4* x; int n_tokens, n_groups, n_units; };
 
-// The 8 registers of B for one group of 8 tokens: the lane's 16 inputs of the unit for token n0 + g.
-template <class Unit, bool kBf16>
-__device__ void load_b(uint32_t (&b)[8], const Input& in, int token, int unit, int q) {
-  if (token >= in.n_tokens) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) b[i] = 0;
-    return;
-  }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int k = unit * kUnit + lane_input<Unit::kHalves>(q, h);
-    if constexpr (kBf16) {
-      const uint4 v = *reinterpret_cast<const uint4*>(in.x + token * in.stride + 2 * k);
-      b[4 * h] = v.x, b[4 * h + 1] = v.y, b[4 * h + 2] = v.z, b[4 * h + 3] = v.w;
+template <bool kHalves>
+__global__ void take_input_kernel(uint4* out, Tensor x, int n_groups, int n_units) {
+  follow();
+  const int i = blockIdx.x * blockDim.x + threadIdx.x, lane = i % 32, h = i / 32 % 2, group = i / 64 % n_groups, unit = i / 64 / n_groups;
+  if (unit >= n_units) return;
+  const int token = group * 8 + lane / 4, k = unit * kUnit + lane_input<kHalves>(lane % 4, h);
+  float v[8] = {};
+  if (token < x.rows) {
+    const float* row = reinterpret_cast<const float*>(x.data + token * x.stride);
+    if (k + 8 <= x.cols) {
+      const float4 low = *reinterpret_cast<const float4*>(row + k), high = *reinterpret_cast<const float4*>(row + k + 4);
+      v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w, v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
     } else {
-      const float* x = reinterpret_cast<const float*>(in.x + token * in.stride) + k;
-      if (k + 8 <= in.cols) {
-        const float4 u = *reinterpret_cast<const float4*>(x), v = *reinterpret_cast<const float4*>(x + 4);
-        b[4 * h] = pack_bf16(u.x, u.y), b[4 * h + 1] = pack_bf16(u.z, u.w), b[4 * h + 2] = pack_bf16(v.x, v.y), b[4 * h + 3] = pack_bf16(v.z, v.w);
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) b[4 * h + i] = pack_bf16(k + 2 * i < in.cols ? x[2 * i] : 0.0f, k + 2 * i + 1 < in.cols ? x[2 * i + 1] : 0.0f);
-      }
+      for (int j = 0; j < 8; ++j) v[j] = k + j < x.cols ? row[k + j] : 0.0f;
     }
   }
+  out[i] = {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7])};
 }
 
 // RT row tiles and NT groups of 8 tokens a block. Weights do not depend on anything: kAhead units a warp are on their way before the kernel waits for its
-// predecessors, and from then on the next kAhead are loaded while the last are multiplied.
-template <class Unit, int RT, int NT, bool kBf16, int kAhead>
-__global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input in, int n_units, int first_token) {
+// predecessors, and from then on the next kAhead, with their inputs, are loaded while the last are multiplied.
+template <class Unit, int RT, int NT, int kAhead>
+__global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input in, int first_group) {
   start_dependents();
   int which = 0;
   while (which + 1 < parts.n && int(blockIdx.x) >= parts.part[which + 1].first_block) ++which;
@@ -70,16 +59,27 @@ __global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input 
   const int n_tiles = (part.rows + kTileRows - 1) / kTileRows;
   const std::byte* tile[RT];
 #pragma unroll
-  for (int r = 0; r < RT; ++r) tile[r] = part.units + int64_t{min(first_tile + r, n_tiles - 1)} * n_units * Unit::kBytes;
+  for (int r = 0; r < RT; ++r) tile[r] = part.units + int64_t{min(first_tile + r, n_tiles - 1)} * in.n_units * Unit::kBytes;
 
-  using Held = typename Unit::Held;
-  const auto load = [&](Held (&held)[kAhead][RT], int base) {
+  struct Ahead { typename Unit::Held held[kAhead][RT]; uint32_t b[kAhead][NT][8]; };
+  const auto unit_of = [&](int base, int a) { return min(base + a * kWarps, in.n_units - 1); };
+  const auto load_weights = [&](Ahead& ahead, int base) {
 #pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      const int unit = min(base + a * kWarps, n_units - 1);
+    for (int a = 0; a < kAhead; ++a)
 #pragma unroll
-      for (int r = 0; r < RT; ++r) held[a][r] = Unit::load(tile[r] + int64_t{unit} * Unit::kBytes, lane);
-    }
+      for (int r = 0; r < RT; ++r) ahead.held[a][r] = Unit::load(tile[r] + int64_t{unit_of(base, a)} * Unit::kBytes, lane);
+  };
+  const auto load_input = [&](Ahead& ahead, int base) {
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a)
+#pragma unroll
+      for (int n = 0; n < NT; ++n) {
+        const uint4* x = in.x + (int64_t{unit_of(base, a)} * in.n_groups + first_group + n) * 64 + lane;
+        const bool there = first_group + n < in.n_groups;
+        const uint4 u = there ? x[0] : uint4{0, 0, 0, 0}, v = there ? x[32] : uint4{0, 0, 0, 0};
+        uint32_t(&b)[8] = ahead.b[a][n];
+        b[0] = u.x, b[1] = u.y, b[2] = u.z, b[3] = u.w, b[4] = v.x, b[5] = v.y, b[6] = v.z, b[7] = v.w;
+      }
   };
   float acc[RT][NT][4];
 #pragma unroll
@@ -88,28 +88,25 @@ __global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input 
     for (int n = 0; n < NT; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) acc[r][n][i] = 0;
-  const auto multiply = [&](const Held (&held)[kAhead][RT], int base) {
+  const auto multiply = [&](const Ahead& ahead, int base) {
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      const int unit = base + a * kWarps;
-      if (unit >= n_units) break;
-      uint32_t b[NT][8];
+      if (base + a * kWarps >= in.n_units) break;
 #pragma unroll
-      for (int n = 0; n < NT; ++n) load_b<Unit, kBf16>(b[n], in, first_token + n * 8 + g, unit, q);
-#pragma unroll
-      for (int r = 0; r < RT; ++r) Unit::multiply(acc[r], held[a][r], b);
+      for (int r = 0; r < RT; ++r) Unit::multiply(acc[r], ahead.held[a][r], ahead.b[a]);
     }
   };
 
-  Held one[kAhead][RT], other[kAhead][RT];
+  Ahead one, other;
   constexpr int kStride = kWarps * kAhead;
-  load(one, warp);
+  load_weights(one, warp);
   await_predecessors();
-  for (int base = warp; base < n_units; base += 2 * kStride) {
-    if (base + kStride < n_units) load(other, base + kStride);
+  load_input(one, warp);
+  for (int base = warp; base < in.n_units; base += 2 * kStride) {
+    if (base + kStride < in.n_units) load_weights(other, base + kStride), load_input(other, base + kStride);
     multiply(one, base);
-    if (base + kStride >= n_units) break;
-    if (base + 2 * kStride < n_units) load(one, base + 2 * kStride);
+    if (base + kStride >= in.n_units) break;
+    if (base + 2 * kStride < in.n_units) load_weights(one, base + 2 * kStride), load_input(one, base + 2 * kStride);
     multiply(other, base + kStride);
   }
 
@@ -124,7 +121,7 @@ __global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input 
       for (int i = 0; i < 4; ++i) sums[warp][g + (i >= 2 ? 8 : 0)][n * 8 + 2 * q + i % 2] = acc[r][n][i];
     __syncthreads();
     for (int e = threadIdx.x; e < 16 * NT * 8; e += kWarps * 32) {
-      const int row = (first_tile + r) * kTileRows + e % 16, token = first_token + e / 16;
+      const int row = (first_tile + r) * kTileRows + e % 16, token = first_group * 8 + e / 16;
       if (row >= part.rows || token >= in.n_tokens) continue;
       float sum = 0;
 #pragma unroll
@@ -135,15 +132,7 @@ __global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input 
   }
 }
 
-__global__ void to_bf16_kernel(uint32_t* out, int64_t out_stride, Tensor x) {
-  follow();
-  const int t = blockIdx.y, pair = blockIdx.x * blockDim.x + threadIdx.x;
-  if (pair * 4 >= out_stride) return;
-  const float* row = reinterpret_cast<const float*>(x.data + t * x.stride);
-  out[t * (out_stride / 4) + pair] = pack_bf16(2 * pair < x.cols ? row[2 * pair] : 0.0f, 2 * pair + 1 < x.cols ? row[2 * pair + 1] : 0.0f);
-}
-
-template <class Unit, int RT, int NT, bool kBf16, int kAhead>
+template <class Unit, int RT, int NT, int kAhead>
 void launch(Parts parts, const Input& in, const Launch& l) {
   int n_blocks = 0;
   for (int i = 0; i < parts.n; ++i) {
@@ -151,22 +140,19 @@ void launch(Parts parts, const Input& in, const Launch& l) {
     parts.part[i].scale *= Unit::kFactor;
     n_blocks += (parts.part[i].rows + kTileRows * RT - 1) / (kTileRows * RT);
   }
-  const int n_units = (in.cols + kUnit - 1) / kUnit;
-  for (int first = 0; first < in.n_tokens; first += NT * 8)
-    launch_kernel(matmul_kernel<Unit, RT, NT, kBf16, kAhead>, n_blocks, kWarps * 32, 0, l.stream, parts, in, n_units, first);
+  for (int first = 0; first < in.n_groups; first += NT) launch_kernel(matmul_kernel<Unit, RT, NT, kAhead>, n_blocks, kWarps * 32, 0, l.stream, parts, in, first);
 }
 
 template <class Unit>
-void by_tokens(const Parts& parts, Input in, const Tensor& x, const Launch& l) {
-  constexpr int kDeep = Unit::kBytes >= 2048 ? 1 : Unit::kBytes >= 1024 ? 2 : 4;      // twice 64 bytes of weights in flight a lane
-  if (in.n_tokens <= 8) return launch<Unit, 1, 1, false, kDeep>(parts, in, l);
-  const int64_t stride = (in.cols + kUnit - 1) / kUnit * kUnit * 2;
-  launch_kernel(to_bf16_kernel, dim3((stride / 4 + 255) / 256, in.n_tokens), 256, 0, l.stream, reinterpret_cast<uint32_t*>(l.matmul_scratch), stride, x);
-  in.x = l.matmul_scratch;
-  in.stride = stride;
-  if (in.n_tokens <= 16) return launch<Unit, 1, 2, true, kDeep>(parts, in, l);
-  if (in.n_tokens <= 32) return launch<Unit, 2, 4, true, 1>(parts, in, l);
-  launch<Unit, 2, 8, true, 1>(parts, in, l);
+void by_tokens(const Parts& parts, const Tensor& x, const Launch& l) {
+  const int n_groups = (int(x.rows) + 7) / 8, n_units = (int(x.cols) + kUnit - 1) / kUnit, n = n_groups * n_units * 64;
+  const Input in{reinterpret_cast<const uint4*>(l.matmul_scratch), int(x.rows), n_groups, n_units};
+  launch_kernel(take_input_kernel<Unit::kHalves>, (n + 255) / 256, 256, 0, l.stream, reinterpret_cast<uint4*>(l.matmul_scratch), x, n_groups, n_units);
+  constexpr int kDeep = Unit::kBytes >= 2048 ? 1 : 2;
+  if (n_groups == 1) return launch<Unit, 1, 1, kDeep>(parts, in, l);
+  if (n_groups == 2) return launch<Unit, 1, 2, kDeep>(parts, in, l);
+  if (n_groups <= 4) return launch<Unit, 2, 4, 1>(parts, in, l);
+  launch<Unit, 2, 8, 1>(parts, in, l);
 }
 
 // f32 weights as they are: the check mode's matmul. A warp takes one output for up to 8 tokens.
@@ -215,12 +201,11 @@ void matmul(const Matmul& op, const Launch& l) {
       for (int j = 0; j < parts.n; ++j) many.part[j] = {parts.part[j].units, parts.part[j].out, parts.part[j].bias, parts.part[j].out_stride, parts.part[j].rows, 0, parts.part[j].scale};
       if (gemm_wgmma(first.format, many, op.x, l)) continue;
     }
-    const Input in{op.x.data, op.x.stride, int(op.x.rows), int(op.x.cols)};
     switch (first.format) {
-      case FormatId::nvfp4: by_tokens<Nvfp4Unit>(parts, in, op.x, l); break;
-      case FormatId::q8_0: by_tokens<Q8Unit>(parts, in, op.x, l); break;
-      case FormatId::q4_0: by_tokens<Q4Unit>(parts, in, op.x, l); break;
-      default: by_tokens<Bf16Unit>(parts, in, op.x, l); break;
+      case FormatId::nvfp4: by_tokens<Nvfp4Unit>(parts, op.x, l); break;
+      case FormatId::q8_0: by_tokens<Q8Unit>(parts, op.x, l); break;
+      case FormatId::q4_0: by_tokens<Q4Unit>(parts, op.x, l); break;
+      default: by_tokens<Bf16Unit>(parts, op.x, l); break;
     }
   }
 }

@@ -49,11 +49,13 @@ Norm norm_of(const HeadNorm* op, int head_dim) {
 
 constexpr int kHeadsPerBlock = 4;
 
-// Dynamic shared memory: a head [head_dim] f32 a warp.
-__global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(RopeStore op, Norm q_norm, Norm k_norm, StepView step) {
+// kOwn: numbers of a head a lane may hold. Dynamic shared memory: a head [head_dim] f32 a warp. What can be asked for at once is: a load that
+// waits for another costs 0.7 us.
+template <int kOwn>
+__global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const __grid_constant__ RopeStore op, const __grid_constant__ Norm q_norm, const __grid_constant__ Norm k_norm,
+                                                                       const __grid_constant__ StepView step) {
   extern __shared__ float shared[];
   start_dependents();
-  await_predecessors();
   const int t = blockIdx.x, lane = threadIdx.x % 32;
   const int unit = blockIdx.y * kHeadsPerBlock + threadIdx.x / 32;          // q heads, then k heads, then v heads
   if (unit >= op.n_heads + 2 * op.n_kv_heads) return;
@@ -63,27 +65,45 @@ __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(RopeSto
   const int dim = is_q || is_k ? op.head_dim : op.v_dim;
   float* row = reinterpret_cast<float*>(from.data + t * from.stride) + h * dim;
   float* head = shared + threadIdx.x / 32 * max(op.head_dim, op.v_dim);
-  for (int d = lane; d < dim; d += 32) head[d] = row[d];
-  const int position = step.positions[t];
-  const int32_t page = step.pages[step.seqs[step.seq_of[t]].first_page[op.kv.group] + position / op.kv.page_size];
-  const int64_t place = (int64_t{h} * op.kv.page_size + position % op.kv.page_size) * dim;
-  if (!is_q && !is_k) {
-    for (int d = lane; d < dim; d += 32) put(op.kv.plane(1, page), op.kv.planes[1].format, place + d, head[d]);
-    return;
-  }
   const Norm& norm = is_q ? q_norm : k_norm;
-  if (norm.weight) {
-    float squares = 0;
-    for (int d = lane; d < dim; d += 32) squares = fmaf(head[d], head[d], squares);
-    const float factor = rms_factor(warp_sum(squares), dim, norm.eps);
-    for (int d = lane; d < dim; d += 32) head[d] = head[d] * factor * (norm.weight[h * norm.head_stride + d] + norm.offset);
+  const bool normed = norm.weight && (is_q || is_k);
+  float weight[kOwn], value[kOwn];
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) weight[i] = normed && lane + 32 * i < dim ? norm.weight[h * norm.head_stride + lane + 32 * i] : 0.0f;
+  int64_t place = 0;
+  int32_t page = 0;
+  if (!is_q) {                                                              // the step lies there since before its first kernel
+    const int position = step.positions[t];
+    page = step.pages[step.seqs[step.seq_of[t]].first_page[op.kv.group] + position / op.kv.page_size];
+    place = (int64_t{h} * op.kv.page_size + position % op.kv.page_size) * dim;
   }
-  __syncwarp();
+  await_predecessors();
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) value[i] = lane + 32 * i < dim ? __ldcg(row + lane + 32 * i) : 0.0f;
+  if (normed) {
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      if (lane + 32 * i < dim) squares = fmaf(value[i], value[i], squares);
+    const float factor = rms_factor(warp_sum(squares), dim, norm.eps);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) value[i] = value[i] * factor * (weight[i] + norm.offset);
+  }
   const float* angles = op.angles.data ? reinterpret_cast<const float*>(op.angles.data + t * op.angles.stride) : nullptr;
-  for (int d = lane; d < dim; d += 32) {
-    const float v = rotated(head, angles, d, op.n_rot, op.style);
-    if (is_q) row[d] = v;
-    else put(op.kv.plane(0, page), op.kv.planes[0].format, place + d, v);
+  if (angles && (is_q || is_k)) {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      if (lane + 32 * i < dim) head[lane + 32 * i] = value[i];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      if (lane + 32 * i < dim) value[i] = rotated(head, angles, lane + 32 * i, op.n_rot, op.style);
+  }
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    if (lane + 32 * i >= dim) continue;
+    if (is_q) row[lane + 32 * i] = value[i];
+    else put(op.kv.plane(is_k ? 0 : 1, page), op.kv.planes[is_k ? 0 : 1].format, place + lane + 32 * i, value[i]);
   }
 }
 
@@ -95,8 +115,9 @@ void rope_angles(const RopeAngles& op, const Launch& l) {
 
 void rope_store(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& l) {
   if (op.q.rows == 0) return;
-  const int n_units = op.n_heads + 2 * op.n_kv_heads, bytes = kHeadsPerBlock * (op.head_dim > op.v_dim ? op.head_dim : op.v_dim) * 4;
-  launch_kernel(rope_store_kernel, dim3(op.q.rows, (n_units + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, bytes, l.stream, op, norm_of(q_norm, op.head_dim),
+  const int n_units = op.n_heads + 2 * op.n_kv_heads, widest = op.head_dim > op.v_dim ? op.head_dim : op.v_dim;
+  const auto kernel = widest <= 128 ? rope_store_kernel<4> : widest <= 256 ? rope_store_kernel<8> : rope_store_kernel<32>;
+  launch_kernel(kernel, dim3(op.q.rows, (n_units + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, kHeadsPerBlock * widest * 4, l.stream, op, norm_of(q_norm, op.head_dim),
                 norm_of(k_norm, op.head_dim), l.step);
 }
 
