@@ -1,4 +1,4 @@
-// Attention on the tensor cores (lib/flash.h has its arithmetic), for K and V of 16 bits and heads of 64, 128 or 256.
+// Attention on the tensor cores (lib/flash.h has its arithmetic), for K and V of 16 bits and heads of 64 or 128.
 #pragma once
 #include "cuda/kernels/kernels.h"
 
