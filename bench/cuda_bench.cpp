@@ -1,11 +1,13 @@
 // The CUDA matmuls at the shapes of a real model: bandwidth and arithmetic rate against the limits of the same run, and the error against a plain computation of
 // the same rounded numbers. Weights rotate through more memory than the cache holds.
-//   bench_cuda [tokens...]
-#include <cstdio>
-#include <cstdlib>
+//   bench_cuda [tokens...] [formats...] [weights...]      names leave out the others
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "base/float_types.h"
@@ -34,14 +36,28 @@ std::vector<std::byte> random_codes(FormatId id, int64_t rows, int64_t cols, std
 
 void run(int argc, char** argv) {
   std::vector<int> token_counts;
-  for (int i = 1; i < argc; ++i) token_counts.push_back(std::atoi(argv[i]));
+  std::vector<std::string> names;
+  for (int i = 1; i < argc; ++i) {
+    if (const int n = std::atoi(argv[i]); n > 0) token_counts.push_back(n);
+    else names.push_back(argv[i]);
+  }
+  const auto wanted = [&](const std::string& name, auto&& others) {
+    const auto named = [&](const auto& other) { return std::find(names.begin(), names.end(), other) != names.end(); };
+    return named(name) || std::none_of(std::begin(others), std::end(others), named);
+  };
+  const std::vector<FormatId> formats = {FormatId::bf16, FormatId::nvfp4, FormatId::q8_0, FormatId::q4_0};
+  std::vector<std::string> format_names, shape_names;
+  for (const FormatId id : formats) format_names.emplace_back(format(id).name);
+  for (const Shape& shape : kQwen3_8b) shape_names.emplace_back(shape.name);
   if (token_counts.empty()) token_counts = {1, 8, 32, 64, 512};
   const double bandwidth = measure_cuda_read_bandwidth();
   std::printf("%s; read bandwidth %.2f TB/s\n", cuda_device_description().c_str(), bandwidth / 1e12);
   std::printf("| format | weight | tokens | us | TB/s | share of read bandwidth | TFLOP/s | largest error / rms |\n|---|---|---|---|---|---|---|---|\n");
-  for (const FormatId id : {FormatId::bf16, FormatId::nvfp4, FormatId::q8_0, FormatId::q4_0}) {
+  for (const FormatId id : formats) {
+    if (!wanted(std::string(format(id).name), format_names)) continue;
     std::mt19937 rng(1);
     for (const Shape& shape : kQwen3_8b) {
+      if (!wanted(shape.name, shape_names)) continue;
       auto backend = make_cuda_backend({});
       std::vector<std::byte> codes = random_codes(id, shape.rows, shape.cols, rng);
       const StoredWeight stored{.name = shape.name, .format = id, .rows = shape.rows, .cols = shape.cols, .codes = view(codes.data(), id, shape.rows, shape.cols)};

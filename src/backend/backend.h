@@ -13,6 +13,8 @@
 
 namespace ridge {
 
+struct Peak { int32_t token; float logit; };                  // the largest of a row of logits, the first among equals; token -1: there is a NaN in it
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -27,10 +29,16 @@ class Backend {
   virtual Weight prepare_table(const StoredWeight& stored) = 0;                        // for Embed
   virtual Tensor upload(const float* values, int64_t n) = 0;                           // a small f32 vector [1, n]: norms, biases, sinks
 
+  // Whether run() knows the op. What a model asks for is checked once, before its first step.
+  virtual bool supports(const Op&) const { return true; }
+
   virtual void begin(const Step& step) = 0;
   virtual void run(const Op& op) = 0;
   virtual void end() = 0;
   virtual void download(void* host, const Tensor& tensor) = 0;                         // rows packed without stride
+
+  // From now on the host can read after each step where each of its logit rows, rows of `logits`, is largest, without a download. Null: not offered here.
+  virtual const Peak* watch_peaks(const Tensor& logits) { return (void)logits, nullptr; }
 
   // Workspace and output tensors: f32 [rows, cols], rows 64-byte aligned.
   Tensor allocate_f32(int64_t rows, int64_t cols) {

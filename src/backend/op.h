@@ -85,7 +85,9 @@ struct RopeStore {
 
 // Lightning index: the top_k = selected.cols entries of plane 0 of kv with the largest sums over heads h of weights[t, h] * relu(q[t, h] . key), ascending, then
 // -1; the earlier one wins a tie. A token at p chooses among the entries that are complete: (p + 1) / every. (step)
-struct IndexTopK { Tensor selected, q, weights; KvRef kv; int n_heads, head_dim; };
+// with_hindsight: ties at the edge fall as they do where a whole sequence is sorted at once, entries to come included (backend/top_k.h); earlier tokens then choose
+// again whenever the sequence grows.
+struct IndexTopK { Tensor selected, q, weights; KvRef kv; int n_heads, head_dim; bool with_hindsight = false; };
 
 // Compressed KV: `every` positions become one entry. Keeps x[t] = [values | gates] in plane 0 of `inputs`; where t ends a block, the block's entry is, for each
 // dimension, the sum of values weighted by softmax over the block's positions of (gates + bias), then normed, rotated (the last n_rot dimensions) as the block's

@@ -8,8 +8,11 @@
 #include <vector>
 
 #include "base/check.h"
+#include "cuda/kernels/flash.h"
+#include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/device.h"
+#include "cuda/lowering.h"
 #include "cuda/repack.h"
 
 namespace ridge {
@@ -19,6 +22,7 @@ using namespace cuda;
 
 constexpr int64_t kArenaBytes = int64_t{64} << 20;                          // small requests are cut from blocks of this size
 constexpr int64_t kStagingBytes = int64_t{64} << 20;
+constexpr int64_t kLandingBytes = int64_t{4} << 20;
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -33,8 +37,10 @@ class CudaBackend final : public Backend {
 
   ~CudaBackend() override {
     cudaStreamSynchronize(stream_);
-    for (auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph);
+    drop_graphs();
     for (void* p : device_blocks_) cudaFree(p);
+    if (peaks_) cudaFreeHost(peaks_);
+    if (landing_) cudaFreeHost(landing_);
     if (pinned_step_) cudaFreeHost(pinned_step_);
     if (staging_) cudaFreeHost(staging_);
     cudaStreamDestroy(stream_);
@@ -107,8 +113,11 @@ class CudaBackend final : public Backend {
   Tensor upload(const float* values, int64_t n) override {
     Tensor t = view(allocate(n * 4), FormatId::f32, 1, n);
     CUDA_TRY(cudaMemcpy(t.data, values, n * 4, cudaMemcpyHostToDevice));
+    CUDA_TRY(cudaStreamSynchronize(nullptr));                                // a copy from pageable memory may return before it has arrived
     return t;
   }
+
+  bool supports(const Op& op) const override { return cuda::supports(op); }
 
   void begin(const Step& step) override {
     const auto block = step.block();
@@ -118,62 +127,102 @@ class CudaBackend final : public Backend {
       CUDA_TRY(cudaMallocHost(&pinned_step_, block.size()));
       device_step_ = take(block.size());
       step_bytes_ = int64_t(block.size());
-      graphs_.clear();
+      drop_graphs();                                                         // they hold the old address
     }
     std::memcpy(pinned_step_, block.data(), block.size());
     CUDA_TRY(cudaMemcpyAsync(device_step_, pinned_step_, block.size(), cudaMemcpyHostToDevice, stream_));
-    int longest = 256;
-    for (const StepSeq& s : step.seqs())
+    int longest = 256, n_few = 0;
+    for (const StepSeq& s : step.seqs()) {
       while (longest < s.n_context) longest *= 2;
-    launch_ = {.stream = stream_, .step = step.view_at(device_step_), .max_context = longest, .attention_scratch = attention_scratch_,
-               .attention_scratch_bytes = attention_bytes_, .matmul_scratch = matmul_scratch_, .matmul_scratch_bytes = matmul_bytes_,
-               .n_sms = properties_.multiProcessorCount, .max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - 16384};
-    key_ = {step.n_tokens(), step.n_logits(), longest};
-    ops_in_step_ = 0;
-    const auto known = options_.graphs ? graphs_.find(key_) : graphs_.end();
+      if (s.n_rows < kFlashManyRows) n_few += s.n_rows;
+    }
+    int few_bucket = n_few > 0 ? 1 : 0;                                     // the rest of the step's rows varies between steps of one shape
+    while (few_bucket < n_few) few_bucket *= 2;
+    if (n_few == step.n_tokens()) few_bucket = n_few;
+    n_logits_ = step.n_logits();
+    launch_.stream = stream_;
+    launch_.step = step.view_at(device_step_);
+    launch_.max_context = longest;
+    launch_.n_sms = properties_.multiProcessorCount;
+    launch_.compute_capability = properties_.major * 10 + properties_.minor;
+    launch_.n_few_rows = few_bucket;
+    launch_.max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - 16384;
+    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket};
+    ops_.clear();
+    // A graph of this shape starts at once, while the host still names the ops; end() sees whether they are the captured ones.
+    const auto known = graphs_.find(key_);
     replaying_ = known != graphs_.end();
-    capturing_ = false;
-    // The first pass of a shape runs plainly, which also sizes the scratch; the second is captured.
-    if (options_.graphs && !replaying_ && seen_.count(key_)) {
-      CUDA_TRY(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-      capturing_ = true;
-    }
+    if (replaying_) CUDA_TRY(cudaGraphLaunch(known->second.exec, stream_));
   }
 
-  void run(const Op& op) override {
-    ops_in_step_++;
-    if (replaying_) return;
-    if (!capturing_) grow_scratch(op);
-    std::visit([this](const auto& o) { dispatch(o); }, op);
-  }
+  void run(const Op& op) override { ops_.push_back(op); }
 
+  // The first step of a shape runs plainly, which also sizes the scratch; when the next is made of the same ops, it is captured.
   void end() override {
-    if (capturing_) {
-      cudaGraph_t graph;
-      CUDA_TRY(cudaStreamEndCapture(stream_, &graph));
-      cudaGraphExec_t exec;
-      CUDA_TRY(cudaGraphInstantiate(&exec, graph, 0));
-      CUDA_TRY(cudaGraphDestroy(graph));
-      graphs_[key_] = exec;
-      capturing_ = false;
-      CUDA_TRY(cudaGraphLaunch(exec, stream_));
-    } else if (replaying_) {
-      CUDA_TRY(cudaGraphLaunch(graphs_.at(key_), stream_));
-    } else if (ops_in_step_ > 0) {
-      seen_[key_] = true;
+    const uint64_t print = fingerprint(ops_);
+    if (replaying_ && graphs_.at(key_).print != print) {
+      // Another model, or ops one by one: what ran was of no use, and did no harm, since every op writes whatever it writes anew.
+      CUDA_TRY(cudaStreamSynchronize(stream_));
+      CUDA_TRY(cudaGraphExecDestroy(graphs_.at(key_).exec));
+      graphs_.erase(key_);
+      replaying_ = false;
     }
+    if (!replaying_ && !ops_.empty()) {
+      for (const Op& op : ops_) grow_scratch(op);
+      const auto seen = seen_.find(key_);
+      const bool capture = options_.graphs && seen != seen_.end() && seen->second == print;
+      if (capture) CUDA_TRY(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+      launch_all(ops_, launch_);
+      if (peaks_ && n_logits_ > 0 && writes_logits()) find_peaks(peaks_, watched_.slice_rows(0, n_logits_), peak_state_, launch_);
+      if (capture) {
+        cudaGraph_t graph;
+        Graph made{.print = print};
+        CUDA_TRY(cudaStreamEndCapture(stream_, &graph));
+        CUDA_TRY(cudaGraphInstantiate(&made.exec, graph, 0));
+        CUDA_TRY(cudaGraphDestroy(graph));
+        graphs_[key_] = made;
+        CUDA_TRY(cudaGraphLaunch(made.exec, stream_));
+      }
+      seen_[key_] = print;
+    }
+    replaying_ = false;
     CUDA_TRY(cudaStreamSynchronize(stream_));
     CUDA_TRY(cudaGetLastError());
-    replaying_ = false;
   }
 
+  // Through pinned memory: a copy straight into pageable memory takes several times as long.
   void download(void* host, const Tensor& t) override {
     const int64_t row = row_bytes(t.format, t.cols);
-    CUDA_TRY(cudaMemcpy2D(host, row, t.data, t.stride, row, t.rows, cudaMemcpyDeviceToHost));
+    if (row * t.rows > kLandingBytes) {
+      CUDA_TRY(cudaMemcpy2D(host, row, t.data, t.stride, row, t.rows, cudaMemcpyDeviceToHost));
+      return;
+    }
+    if (!landing_) CUDA_TRY(cudaMallocHost(&landing_, kLandingBytes));
+    CUDA_TRY(cudaMemcpy2DAsync(landing_, row, t.data, t.stride, row, t.rows, cudaMemcpyDeviceToHost, stream_));
+    CUDA_TRY(cudaStreamSynchronize(stream_));
+    std::memcpy(host, landing_, row * t.rows);
+  }
+
+  const Peak* watch_peaks(const Tensor& logits) override {
+    CHECK(!peaks_);
+    watched_ = logits;
+    peak_state_ = allocate(logits.rows * 16);
+    CUDA_TRY(cudaMallocHost(&peaks_, logits.rows * sizeof(Peak)));           // the kernel writes it where it lies
+    return peaks_;
   }
 
  private:
-  using Key = std::tuple<int, int, int>;                                     // tokens, logit rows, context bucket
+  using Key = std::tuple<int, int, int, int>;                                // tokens, logit rows, context bucket, rows of sequences with few
+  struct Graph { cudaGraphExec_t exec = nullptr; uint64_t print = 0; };      // print: of the ops it was captured from
+
+  void drop_graphs() {
+    for (auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph.exec);
+    graphs_.clear();
+  }
+
+  bool writes_logits() const {
+    return std::any_of(ops_.rbegin(), ops_.rend(), [&](const Op& op) { return std::holds_alternative<Matmul>(op) && std::get<Matmul>(op).out[0].data == watched_.data; });
+  }
 
   std::byte* take(int64_t n_bytes) {
     void* p = nullptr;
@@ -184,6 +233,7 @@ class CudaBackend final : public Backend {
     }
     device_blocks_.push_back(p);
     CUDA_TRY(cudaMemset(p, 0, n_bytes));
+    CUDA_TRY(cudaStreamSynchronize(nullptr));                                // stream_ does not wait for the stream that clears it
     return static_cast<std::byte*>(p);
   }
 
@@ -211,27 +261,13 @@ class CudaBackend final : public Backend {
       if (need <= have) return;
       pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(take(need));
       have = need;
-      for (auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph);        // they hold the old address
-      graphs_.clear();
+      CUDA_TRY(cudaStreamSynchronize(stream_));
+      drop_graphs();                                                         // they hold the old address
     };
-    if (const auto* a = std::get_if<PagedAttention>(&op)) grow(attention_scratch_, attention_bytes_, attention_scratch_needed(int(a->q.rows), a->n_heads, a->v_dim, launch_.max_context));
-    if (const auto* m = std::get_if<Matmul>(&op)) grow(matmul_scratch_, matmul_bytes_, m->x.rows * round_up(m->x.cols, 64) * 2);
-    launch_.attention_scratch = attention_scratch_;
-    launch_.matmul_scratch = matmul_scratch_;
+    if (const auto* a = std::get_if<PagedAttention>(&op)) grow(launch_.attention_scratch, launch_.attention_scratch_bytes, attention_scratch_needed(*a, launch_));
+    if (const auto* m = std::get_if<Matmul>(&op)) grow(launch_.matmul_scratch, launch_.matmul_scratch_bytes, round_up(m->x.rows, kGemmTokens) * round_up(m->x.cols, 64) * 2);
+    if (const auto* a = std::get_if<Activate>(&op); a && a->out.rows <= 8) grow(launch_.activated, launch_.activated_bytes, a->out.rows * round_up(a->out.cols, 64) * 2);
   }
-
-  // What has no kernel here yet; a model that needs one is refused when it is loaded (engine/compatibility).
-  template <class Other> void dispatch(const Other& o) { check_failed(__FILE__, __LINE__, "no CUDA kernel for the op", std::string(name_of(o))); }
-  void dispatch(const Embed& o) { embed(o, launch_); }
-  void dispatch(const AddNorm& o) { add_norm(o, launch_); }
-  void dispatch(const HeadNorm& o) { head_norm(o, launch_); }
-  void dispatch(const Matmul& o) { matmul(o, launch_); }
-  void dispatch(const RopeAngles& o) { rope_angles(o, launch_); }
-  void dispatch(const RopeStore& o) { rope_store(o, launch_); }
-  void dispatch(const PagedAttention& o) { paged_attention(o, launch_); }
-  void dispatch(const Activate& o) { activate(o, launch_); }
-  void dispatch(const GatherRows& o) { gather_rows(o, launch_); }
-  void dispatch(const ScaleCap& o) { scale_cap(o, launch_); }
 
   CudaOptions options_;
   cudaDeviceProp properties_{};
@@ -245,16 +281,17 @@ class CudaBackend final : public Backend {
   std::byte* pinned_step_ = nullptr;
   std::byte* device_step_ = nullptr;
   int64_t step_bytes_ = 0;
-  float* attention_scratch_ = nullptr;
-  int64_t attention_bytes_ = 0;
-  std::byte* matmul_scratch_ = nullptr;
-  int64_t matmul_bytes_ = 0;
+  std::byte* landing_ = nullptr;                                             // pinned: downloads
+  Tensor watched_;                                                           // logits whose peaks are wanted
+  std::byte* peak_state_ = nullptr;
+  Peak* peaks_ = nullptr;                                                    // pinned
+  int n_logits_ = 0;
   Launch launch_{};
   Key key_{};
-  int64_t ops_in_step_ = 0;
-  bool capturing_ = false, replaying_ = false;
-  std::map<Key, bool> seen_;
-  std::map<Key, cudaGraphExec_t> graphs_;
+  std::vector<Op> ops_;                                                      // of the step so far
+  bool replaying_ = false;
+  std::map<Key, uint64_t> seen_;                                             // the fingerprint of the last step of a shape
+  std::map<Key, Graph> graphs_;
 };
 
 }  // namespace

@@ -44,7 +44,8 @@ __device__ uint32_t code(const Raw& raw, int64_t row, int64_t k) {
     const uint32_t byte = uint32_t(p[k / 32 * 18 + 2 + k % 16]);
     return k % 32 < 16 ? byte & 15 : byte >> 4;
   }
-  // nvfp4: 4 scales, then per 16 numbers 8 bytes: low nibbles first
+  // nvfp4: 4 scales, then per 16 numbers 8 bytes: low nibbles first. Under a scale of zero every code is zero (Nvfp4Unit::place_scale).
+  if ((uint32_t(p[k / 64 * 36 + k % 64 / 16]) & 0x7F) == 0) return 0;
   const uint32_t byte = uint32_t(p[k / 64 * 36 + 4 + k % 64 / 16 * 8 + k % 8]);
   return k % 16 < 8 ? byte & 15 : byte >> 4;
 }
@@ -76,7 +77,7 @@ __global__ void pack_code_units(std::byte* units, Raw raw, int n_units) {
                                           code_word<false>(raw, tile, unit, lane, 2), code_word<false>(raw, tile, unit, lane, 3)};
     for (int r = 0; r < 2; ++r) {
       const int64_t row = tile * kTileRows + g + 8 * r;
-      to[512 + 2 * lane + r] = row < raw.rows && unit * kUnit + q * 16 < raw.cols ? raw.data[row * raw.stride + unit * 36 + q] : std::byte{0};
+      to[512 + 2 * lane + r] = row < raw.rows && unit * kUnit + q * 16 < raw.cols ? std::byte(Nvfp4Unit::place_scale(uint32_t(raw.data[row * raw.stride + unit * 36 + q]))) : std::byte{0};
     }
   } else if (raw.format == FormatId::q4_0) {
     std::byte* to = units + (tile * n_units + unit) * Q4Unit::kBytes;

@@ -46,6 +46,12 @@ int64_t free_memory(const std::string& device) {
   return int64_t{4} << 30;                   // a system that does not say: assume little
 }
 
+int usual_batch_tokens(const std::string& device) {
+  if (device != "cuda") return 512;
+  const int64_t gib = free_memory(device) >> 30;
+  return gib >= 32 ? 8192 : gib >= 8 ? 2048 : 512;
+}
+
 double measure_read_bandwidth_of(const std::string& device, int n_threads, int64_t n_bytes, double seconds) {
   return device == "cuda" ? measure_cuda_read_bandwidth() : measure_read_bandwidth(n_threads, n_bytes, seconds);
 }

@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "backend/op_check.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -18,13 +19,14 @@ namespace {
 
 EngineOptions checked(EngineOptions options) {
   if (options.max_seqs < 1 || options.max_seqs > 4096) fail("max_seqs = {}: must be 1 to 4096", options.max_seqs);
-  if (options.max_batch_tokens < 1 || options.max_batch_tokens > 65536) fail("max_batch_tokens = {}: must be 1 to 65536", options.max_batch_tokens);
+  if (options.max_batch_tokens < 0 || options.max_batch_tokens > 65536) fail("max_batch_tokens = {}: must be 1 to 65536, or 0 (decided here)", options.max_batch_tokens);
   if (options.max_context < 0 || options.max_context > (1 << 28)) fail("context size {}: must be 0 (the model's own) to {}", options.max_context, 1 << 28);
   if (options.kv_bytes < 0) fail("kv_bytes = {}: must be 0 (decided here) or more", options.kv_bytes);
   if (options.page_size != 16 && options.page_size != 32 && options.page_size != 64) fail("page_size = {}: must be 16, 32 or 64", options.page_size);
   check_compatibility(options);
   options.device = resolve_device(options.device);
   options.kv_format = resolve_kv_format(options);
+  if (options.max_batch_tokens == 0) options.max_batch_tokens = usual_batch_tokens(options.device);
   if (options.max_logits <= 0) options.max_logits = options.max_seqs;
   options.max_logits = std::min(options.max_logits, options.max_batch_tokens);
   return options;
@@ -44,7 +46,7 @@ struct Engine::State {
       : options(checked(std::move(given))),
         device(make_backend(options)),
         ledger(*device, options.profile ? Ledger::Mode::time : Ledger::Mode::count),
-        model(load_model(checkpoint, ledger, {options.activations, options.kv_format, options.rope_dynamic_exact, options.progress})),
+        model(load_model(checkpoint, ledger, {options.activations, options.kv_format, options.rope_dynamic_exact, options.index_with_hindsight, options.progress})),
         budget(plan_kv(*model, options, free_memory(options.device))),
         kv(model->kv_specs, ledger, {options.page_size, budget.bytes, budget.max_context, options.max_seqs, options.max_batch_tokens}),
         workspace(*model, ledger, options.max_batch_tokens, options.max_logits),
@@ -56,11 +58,16 @@ struct Engine::State {
         eos_ids(checkpoint.eos_ids) {
     std::erase_if(eos_ids, [&](int32_t id) { return id < 0 || id >= model->n_vocab; });
     rope_row = [this](Step& s, int row, int rope_class) { model->write_rope_row(s, row, rope_class); };
+    peaks = ledger.watch_peaks(workspace.logits);
+    check_ops();
   }
+
+  void check_ops();
 
   void follow_rope_classes();
   void collect(std::vector<Event>& events, const Plan& plan);
-  Event sample(Sequence& sequence);
+  bool takes_the_largest(const Sequence& sequence) const;
+  Event sample(Sequence& sequence, int logit_row);
   FinishReason finish_of(const Sequence& sequence, int32_t token) const;
   void finish(Event& event, FinishReason reason);
 
@@ -76,6 +83,7 @@ struct Engine::State {
   Sampler sampler;
   std::vector<float> logits;                           // one row, on the host
   const WeightFile* file;                              // open as long as the model
+  const Peak* peaks = nullptr;                         // of the step's logit rows, where the device finds them
   std::vector<int32_t> eos_ids, banned;
   RopeRow rope_row;
   LogitsSink sink;
@@ -105,6 +113,17 @@ std::vector<Event> Engine::step() {
   return events;
 }
 
+// A pass of one token over a backend that only looks: a model that the device has no kernels for is refused here, by name.
+void Engine::State::check_ops() {
+  OpCheck check(*device);
+  step.add_seq({.n_rows = 1, .n_context = 1, .n_known = 1});
+  step.add_token(0, 0, 0, true);
+  forward(*model, check, step, workspace, kv.refs());
+  step.clear();
+  if (!check.missing().empty())
+    fail("{} models need the op {}, for which {} has no kernel: use --device cpu", model->family, check.missing(), device->name());
+}
+
 // The angles follow the number of tokens known; when their class changes, what was computed with the old ones is computed again.
 void Engine::State::follow_rope_classes() {
   scheduler.for_each([&](Sequence& sequence) {
@@ -113,7 +132,7 @@ void Engine::State::follow_rope_classes() {
     if (now == track.rope_class) return;
     if (track.n_computed > 0) {
       stats.n_rope_restarts++;
-      if (!options.rope_dynamic_exact || told_of_restart.insert(sequence.id).second)
+      if (!model->restarts_every_token && (!options.rope_dynamic_exact || told_of_restart.insert(sequence.id).second))
         log_info("Request {}: with {} tokens the rotary angles change, and the tokens so far are computed again{}.", sequence.id, sequence.n_known(),
                  options.rope_dynamic_exact ? " from now on with every token" : "");
       kv.release(track);
@@ -132,11 +151,12 @@ void Engine::State::collect(std::vector<Event>& events, const Plan& plan) {
     sequence.track.n_computed = rows.n_context;
     kv.release_unseen(sequence.track, rows.n_context);
     for (; logit_row < step.n_logits() && step.logit_rows()[logit_row] < rows.first_row + rows.n_rows; ++logit_row) {
+      if (!sequence.wants_all_logits || !sink) continue;
       ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
-      if (sequence.wants_all_logits && sink) sink(sequence.id, step.positions()[step.logit_rows()[logit_row]], logits);
+      sink(sequence.id, step.positions()[step.logit_rows()[logit_row]], logits);
     }
-    // Its last row was downloaded last, when it has caught up.
-    if (sequence.n_to_compute() == 0) events.push_back(sample(sequence));
+    // Its last row is that of its last token, when it has caught up.
+    if (sequence.n_to_compute() == 0) events.push_back(sample(sequence, logit_row - 1));
   }
   for (Sequence* sequence : plan.out_of_memory) {
     events.push_back({.id = sequence->id});
@@ -144,7 +164,14 @@ void Engine::State::collect(std::vector<Event>& events, const Plan& plan) {
   }
 }
 
-Event Engine::State::sample(Sequence& sequence) {
+// Whether nothing but the largest logit decides, so that the row need not come to the host.
+bool Engine::State::takes_the_largest(const Sequence& sequence) const {
+  const SamplingParams& p = sequence.params;
+  return (p.temperature <= 0 || p.top_k == 1) && p.n_logprobs < 0 && p.logit_bias.empty() && p.repetition_penalty == 1.0f && p.presence_penalty == 0.0f && p.frequency_penalty == 0.0f &&
+         sequence.n_generated() >= p.min_tokens;
+}
+
+Event Engine::State::sample(Sequence& sequence, int logit_row) {
   Event event{.id = sequence.id};
   const SamplingParams& params = sequence.params;
   if (params.max_tokens == 0) {
@@ -156,14 +183,21 @@ Event Engine::State::sample(Sequence& sequence) {
     banned = eos_ids;
     banned.insert(banned.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   }
-  try {
-    event.sampled.push_back(sampler.sample(logits, params, sequence.tokens, sequence.n_prompt, sequence.seed, uint64_t(sequence.n_generated()), banned));
-  } catch (const Error& error) {
-    event.error = fmt::format("request {}, after {} tokens: {}", sequence.id, sequence.n_known(), error.what());
-    const bool damaged = std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x) || x == INFINITY; });
-    if (damaged) event.error += "; " + diagnose_step(*model, *file, ledger, step, workspace, kv.refs());
-    finish(event, FinishReason::error);
-    return event;
+  // What is not a number goes the long way, to the sampler's words for it.
+  const Peak peak = peaks && takes_the_largest(sequence) ? peaks[logit_row] : Peak{-1, 0};
+  if (peak.token >= 0 && std::isfinite(peak.logit)) {
+    event.sampled.push_back({.token = peak.token});
+  } else {
+    ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
+    try {
+      event.sampled.push_back(sampler.sample(logits, params, sequence.tokens, sequence.n_prompt, sequence.seed, uint64_t(sequence.n_generated()), banned));
+    } catch (const Error& error) {
+      event.error = fmt::format("request {}, after {} tokens: {}", sequence.id, sequence.n_known(), error.what());
+      const bool damaged = std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x) || x == INFINITY; });
+      if (damaged) event.error += "; " + diagnose_step(*model, *file, ledger, step, workspace, kv.refs());
+      finish(event, FinishReason::error);
+      return event;
+    }
   }
   const int32_t token = event.sampled.back().token;
   if (sequence.n_generated() == 0) sequence.first_token = std::chrono::steady_clock::now();

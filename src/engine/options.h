@@ -16,11 +16,12 @@ struct EngineOptions {
   FormatId kv_format = FormatId::unknown;    // unknown: f32 when activations are f32, else f16
   int max_context = 0;                       // --ctx-size; 0: the model's, cut to what fits
   int max_seqs = 16;
-  int max_batch_tokens = 512;                // token budget of a step
+  int max_batch_tokens = 0;                  // token budget of a step; 0: what the device does well at once, within its memory (device.h)
   int max_logits = 0;                        // rows of logits a step may ask for; 0: one per sequence. Requests that want all logits go faster with more
   int page_size = 64;
   int64_t kv_bytes = 0;                      // 0: enough for max_context once, or a quarter of the free memory, whichever is less but at least one sequence
   bool rope_dynamic_exact = false;
+  bool index_with_hindsight = false;         // for comparisons: see ModelOptions
   bool profile = false;                      // time every op
   std::function<void(double share, const std::string& what)> progress;
 };

@@ -29,7 +29,7 @@ struct Window {
 EngineOptions scoring_options(EngineOptions options, int context) {
   options.max_context = context;
   options.max_seqs = std::min(options.max_seqs, 4);
-  options.max_batch_tokens = std::min(options.max_batch_tokens, 256);
+  options.max_batch_tokens = options.max_batch_tokens == 0 ? 256 : std::min(options.max_batch_tokens, 256);
   options.max_logits = options.max_batch_tokens;
   return options;
 }

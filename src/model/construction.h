@@ -99,6 +99,8 @@ class Construction {
   int add_rope(const Json& parameters, const Shape& shape);
   int add_rope(const Shape& shape, double default_theta = 10000.0) { return add_rope(read_rope_parameters(config, "", default_theta), shape); }
 
+  // For layers with an index: whether it chooses with hindsight (IndexTopK); the sequence is then computed again with every token.
+  bool choose_with_hindsight() { return model.restarts_every_token = options.index_with_hindsight; }
   // Room for [tokens * rows_per_token, cols] in scratch buffer i while a step runs.
   void scratch(int i, int64_t cols, int64_t rows_per_token = 1);
 

@@ -73,6 +73,7 @@ void forward(const Model& model, Backend& backend, const Step& step, Workspace& 
 }
 
 int Model::rope_class(int n_known) const {
+  if (restarts_every_token) return n_known;
   int rope_class = 0;
   for (const auto& rope : ropes) rope_class = std::max(rope_class, rope->class_of(n_known));
   return rope_class;

@@ -44,6 +44,7 @@ struct ModelOptions {
   FormatId activations = FormatId::unknown;  // for quantized weights (plain number formats always use f32): i8, i16, f32, or unknown: i16 for small models, else i8
   FormatId kv_format = FormatId::f16;        // f32, f16 or bf16
   bool rope_dynamic_exact = false;           // dynamic NTK follows every token instead of a length class
+  bool index_with_hindsight = false;         // sparse attention breaks ties as one pass over the whole sequence would, so every token recomputes the sequence
   std::function<void(double share, const std::string& what)> progress;     // while loading; may be empty
 };
 
@@ -72,6 +73,7 @@ struct Model {
   float logit_scale = 1.0f, logit_softcap = 0;
 
   std::vector<std::unique_ptr<Rope>> ropes;  // RopeAngles::rope indexes this
+  bool restarts_every_token = false;         // rope_class is the number of tokens
   std::vector<KvSpec> kv_specs;              // one per KV handle; modules hold the index
   std::array<int64_t, kScratchBuffers> scratch{};  // floats that a token needs of each scratch buffer
   std::vector<ComponentSize> sizes;

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "backend/top_k.h"
 #include "ref/ref_ops.h"
 
 namespace ridge::ref {
@@ -42,7 +43,7 @@ void run(const IndexTopK& op, const Step& step) {
   std::vector<int32_t> order;
   for (int64_t t = 0; t < op.q.rows; t++) {
     const StepSeq& seq = step.seqs()[static_cast<size_t>(step.seq_of()[static_cast<size_t>(t)])];
-    const int n = (step.positions()[static_cast<size_t>(t)] + 1) / op.kv.planes[0].every;
+    const int n = (step.positions()[static_cast<size_t>(t)] + 1) / op.kv.planes[0].every, top_k = static_cast<int>(op.selected.cols);
     scores.assign(static_cast<size_t>(n), 0.0f);
     for (int i = 0; i < n; i++) {
       format(op.kv.planes[0].format).decode_row(key.data(), kv_row(op.kv, 0, step, seq, i), op.head_dim);
@@ -53,10 +54,19 @@ void run(const IndexTopK& op, const Step& step) {
     }
     order.resize(static_cast<size_t>(n));
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)]; });
-    order.resize(std::min(order.size(), static_cast<size_t>(op.selected.cols)));
+    if (op.with_hindsight) {
+      std::vector<Scored> all(static_cast<size_t>(seq.n_known / op.kv.planes[0].every));
+      for (int i = 0; i < static_cast<int>(all.size()); i++) all[static_cast<size_t>(i)] = {i < n ? scores[static_cast<size_t>(i)] : -std::numeric_limits<float>::infinity(), i};
+      select_top_k(all, top_k);
+      order.clear();
+      for (size_t i = 0; i < std::min(all.size(), static_cast<size_t>(top_k)); i++)
+        if (all[i].entry < n) order.push_back(all[i].entry);
+    } else {
+      std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)]; });
+      order.resize(std::min(order.size(), static_cast<size_t>(top_k)));
+    }
     std::sort(order.begin(), order.end());
-    order.resize(static_cast<size_t>(op.selected.cols), -1);
+    order.resize(static_cast<size_t>(top_k), -1);
     std::copy(order.begin(), order.end(), op.selected.row_as<int32_t>(t));
   }
 }

@@ -1,5 +1,8 @@
 // The CUDA backend against ref, op by op, where there is a GPU: within a tolerance in the f32 check mode; with bf16 activations the matmuls against exact sums of
 // the rounded numbers; and bit for bit that a row's result does not depend on the batch or on replaying a graph.
+#include <algorithm>
+#include <cmath>
+
 #include "base/float_types.h"
 #include "conformance/conformance.h"
 #include "cuda/cuda_backend.h"
@@ -78,20 +81,207 @@ TEST_F(Cuda, MatmulsAreTheSumsOfTheRoundedProducts) {
   }
 }
 
+// Many tokens have a kernel of their own, in blocks of 128 rows and 192 tokens; 200 and 4 rows are not whole blocks, 130 inputs not whole units nor all chains.
 TEST_F(Cuda, ATokensResultIsTheSameInAnyBatch) {
   Rng rng(9);
+  for (const FormatId f : {FormatId::bf16, FormatId::q8_0, FormatId::q4_0, FormatId::nvfp4})
+    for (const int cols : {1024, f == FormatId::bf16 ? 130 : 192}) {
+      const auto w = encode(random_matrix(rng, 200, cols), f), small = encode(random_matrix(rng, 7, cols), f);
+      const Matrix x = random_matrix(rng, 420, cols), bias = random_matrix(rng, 1, 200);
+      auto backend = make_cuda_backend({.graphs = false});
+      const Weight weight = backend->prepare(w->stored, {}), second = backend->prepare(small->stored, {});
+      const Tensor tb = put(*backend, bias);
+      const auto run = [&](int first, int n) {
+        const Tensor out = backend->allocate_f32(n, 200), out2 = backend->allocate_f32(n, 7);
+        run_step(*backend, plain_step(n), {Matmul{.out = {out, out2}, .x = put(*backend, x.slice(first, n)), .w = {&weight, &second}, .bias = {tb}}});
+        return std::pair{get(*backend, out), get(*backend, out2)};
+      };
+      const auto [all, all2] = run(0, 420);
+      for (const int n : {1, 5, 8, 16, 32, 64, 70, 200}) {
+        const auto [some, some2] = run(203, n);
+        const std::string what = std::string(format(f).name) + " in a batch of " + std::to_string(n);
+        expect_same(some, all.slice(203, n), what);
+        expect_same(some2, all2.slice(203, n), what + ", second weight");
+      }
+    }
+}
+
+// A layer's worth of ops around matmuls of few tokens: in one step neighbours share kernels, one op a step each has its own.
+TEST_F(Cuda, NeighboursInOneKernelGiveTheBitsOfOneByOne) {
+  Rng rng(11);
   for (const FormatId f : {FormatId::bf16, FormatId::q8_0, FormatId::q4_0, FormatId::nvfp4}) {
-    const auto w = encode(random_matrix(rng, 200, 1024), f);
-    const Matrix x = random_matrix(rng, 70, 1024);
+    for (const int n_tokens : {1, 3, 8}) {
+      const int d_model = 576, d_ff = 1216;
+      const auto o = encode(random_matrix(rng, d_model, d_model), f), gate = encode(random_matrix(rng, d_ff, d_model), f), up = encode(random_matrix(rng, d_ff, d_model), f),
+                 down = encode(random_matrix(rng, d_model, d_ff), f);
+      const Matrix x = random_matrix(rng, n_tokens, d_model), seen = random_matrix(rng, n_tokens, d_model), norm = random_matrix(rng, 1, d_model), bias = random_matrix(rng, 1, d_ff);
+      Matrix results[2][3];
+      for (int way = 0; way < 2; ++way) {
+        auto backend = make_cuda_backend({.graphs = false});
+        const Weight wo = backend->prepare(o->stored, {}), wg = backend->prepare(gate->stored, {}), wu = backend->prepare(up->stored, {}), wd = backend->prepare(down->stored, {});
+        const Tensor tx = put(*backend, x), ts = put(*backend, seen), tn = put(*backend, norm), tb = put(*backend, bias);
+        const Tensor pending = backend->allocate_f32(n_tokens, d_model), normed = backend->allocate_f32(n_tokens, d_model), tg = backend->allocate_f32(n_tokens, d_ff),
+                     tu = backend->allocate_f32(n_tokens, d_ff);
+        const AddNorm add_norm{.out = normed, .x = tx, .pending = pending, .pending_scale = 0.75f, .weight = tn, .eps = 1e-5f, .weight_offset = 0.5f};
+        const std::vector<Op> ops = {Matmul{.out = {pending}, .x = ts, .w = {&wo}}, add_norm, Matmul{.out = {tg, tu}, .x = normed, .w = {&wg, &wu}, .bias = {tb}},
+                                     Activate{.out = tg, .gate = tg, .up = tu, .kind = ActKind::silu}, Matmul{.out = {pending}, .x = tg, .w = {&wd}}, add_norm};
+        if (way == 0) run_step(*backend, plain_step(n_tokens), ops);
+        else
+          for (const Op& op : ops) run_step(*backend, plain_step(n_tokens), {op});
+        results[way][0] = get(*backend, tx), results[way][1] = get(*backend, tg), results[way][2] = get(*backend, normed);
+      }
+      for (int i = 0; i < 3; ++i) expect_same(results[0][i], results[1][i], std::string(format(f).name) + ", " + std::to_string(n_tokens) + " tokens, tensor " + std::to_string(i));
+    }
+  }
+}
+
+TEST_F(Cuda, HeadNormsRopeAndStoreInOneKernelGiveTheBitsOfOneByOne) {
+  Rng rng(12);
+  const int n_heads = 6, n_kv_heads = 2, head_dim = 80, n_tokens = 5;
+  const PlannedStep plan = plan_step({{.n_past = 70, .n_rows = 3}, {.n_past = 0, .n_rows = 2}}, {.page_size = 16, .n_freqs = head_dim / 2});
+  const Matrix q = random_matrix(rng, n_tokens, n_heads * head_dim), k = random_matrix(rng, n_tokens, n_kv_heads * head_dim), v = random_matrix(rng, n_tokens, n_kv_heads * head_dim),
+               qn = random_matrix(rng, 1, head_dim), kn = random_matrix(rng, 1, n_kv_heads * head_dim);
+  Matrix rotated[2], pages[2];
+  for (int way = 0; way < 2; ++way) {
     auto backend = make_cuda_backend({.graphs = false});
-    const Weight weight = backend->prepare(w->stored, {});
-    const auto run = [&](int first, int n) {
-      const Tensor out = backend->allocate_f32(n, 200);
-      run_step(*backend, plain_step(n), {Matmul{.out = {out}, .x = put(*backend, x.slice(first, n)), .w = {&weight}}});
-      return get(*backend, out);
-    };
-    const Matrix all = run(0, 70);
-    for (const int n : {1, 5, 8, 16, 32, 64}) expect_same(run(3, n), all.slice(3, n), std::string(format(f).name) + " in a batch of " + std::to_string(n));
+    const Tensor tq = put(*backend, q), tk = put(*backend, k), tv = put(*backend, v), angles = backend->allocate_f32(n_tokens, head_dim);
+    const int64_t plane = int64_t{4} * n_kv_heads * head_dim * 16;
+    const Tensor memory = backend->allocate_f32(plan.n_pages, 2 * plane / 4);
+    const KvRef kv{.base = memory.data, .page_bytes = memory.stride, .offsets = {0, plane, 0}, .planes = {{{n_kv_heads, head_dim, FormatId::f32}, {n_kv_heads, head_dim, FormatId::f32}, {}}},
+                   .group = 0, .page_size = 16};
+    const std::vector<Op> ops = {RopeAngles{.angles = angles, .rope = 0, .n_freqs = head_dim / 2}, HeadNorm{.x = tq, .weight = put(*backend, qn), .n_heads = n_heads, .eps = 1e-6f},
+                                 HeadNorm{.x = tk, .weight = put(*backend, kn), .n_heads = n_kv_heads, .eps = 1e-6f, .weight_offset = 1.0f},
+                                 RopeStore{.q = tq, .k = tk, .v = tv, .angles = angles, .n_heads = n_heads, .n_kv_heads = n_kv_heads, .head_dim = head_dim, .v_dim = head_dim,
+                                           .n_rot = head_dim, .kv = kv}};
+    if (way == 0) run_step(*backend, *plan.step, ops);
+    else
+      for (const Op& op : ops) run_step(*backend, *plan.step, {op});
+    rotated[way] = get(*backend, tq), pages[way] = get(*backend, memory);
+  }
+  expect_same(rotated[0], rotated[1], "q");
+  expect_same(pages[0], pages[1], "pages");
+}
+
+TEST_F(Cuda, AStepOfOtherOpsIsNotServedByAGraphOfItsShape) {
+  Rng rng(13);
+  const Matrix a = random_matrix(rng, 2, 64), b = random_matrix(rng, 2, 64);
+  auto backend = make_cuda_backend({});
+  const Tensor ta = put(*backend, a), tb = put(*backend, b);
+  const Step step = plain_step(2);
+  for (int i = 0; i < 4; ++i) run_step(*backend, step, {ScaleCap{.x = ta, .scale = 2.0f}});             // plain, captured, replayed twice
+  run_step(*backend, step, {ScaleCap{.x = tb, .scale = 2.0f}});
+  Matrix doubled = b;
+  for (float& v : doubled.values) v *= 2;
+  expect_same(get(*backend, tb), doubled, "other ops");
+}
+
+TEST_F(Cuda, PeaksAreTheFirstOfTheLargestAndSayWhenThereIsNone) {
+  Rng rng(14);
+  const int n_vocab = 10007;
+  Matrix x = random_matrix(rng, 4, 64);
+  const auto w = encode(random_matrix(rng, n_vocab, 64), FormatId::bf16);
+  for (int k = 0; k < 64; ++k) x.row(2)[k] = 0;                              // all logits are equal
+  x.row(3)[5] = NAN;
+  auto backend = make_cuda_backend({});
+  const Weight weight = backend->prepare(w->stored, {});
+  const Tensor logits = backend->allocate_f32(4, n_vocab), tx = put(*backend, x);
+  const Peak* peaks = backend->watch_peaks(logits);
+  for (int pass = 0; pass < 3; ++pass) {
+    run_step(*backend, plain_step(4), {Matmul{.out = {logits}, .x = tx, .w = {&weight}}});
+    const Matrix got = get(*backend, logits);
+    for (int r = 0; r < 2; ++r) {
+      EXPECT_EQ(peaks[r].token, std::max_element(got.row(r), got.row(r) + n_vocab) - got.row(r));
+      EXPECT_EQ(peaks[r].logit, got.row(r)[peaks[r].token]);
+    }
+    EXPECT_EQ(peaks[2].token, 0);
+    EXPECT_EQ(peaks[3].token, -1);
+  }
+}
+
+// Attention of sequences over shuffled pages whose other positions hold NaNs: nothing may depend on them.
+struct FlashCase {
+  int n_heads = 8, n_kv_heads = 2, head_dim = 128;
+  FormatId kv = FormatId::bf16;
+  int window = 0;
+  float softcap = 0;
+  bool sinks = false;
+  int page_size = 64;
+  std::vector<SeqPlan> seqs;
+};
+
+struct FlashInput { std::vector<Matrix> q, k, v; Matrix sinks; };            // per sequence, over its whole length
+
+FlashInput flash_input(Rng& rng, const FlashCase& c) {
+  FlashInput in{.q = {}, .k = {}, .v = {}, .sinks = random_matrix(rng, 1, c.n_heads)};
+  for (const SeqPlan& s : c.seqs) {
+    const int n = s.n_past + s.n_rows;
+    in.q.push_back(random_matrix(rng, n, c.n_heads * c.head_dim));
+    for (float& v : in.q.back().values) v = c.kv == FormatId::bf16 ? bf16_to_f32(f32_to_bf16(v)) : f16_to_f32(f32_to_f16(v));
+    in.k.push_back(random_matrix(rng, n, c.n_kv_heads * c.head_dim));
+    in.v.push_back(random_matrix(rng, n, c.n_kv_heads * c.head_dim));
+  }
+  return in;
+}
+
+Matrix stack(const std::vector<Matrix>& parts) {
+  Matrix m{0, parts[0].cols, {}};
+  for (const Matrix& part : parts) m.values.insert(m.values.end(), part.values.begin(), part.values.end()), m.rows += part.rows;
+  return m;
+}
+
+// Positions before `from` are stored by an earlier step; n_rows of each sequence's plan are computed in this one.
+Matrix flash(Backend& b, const FlashCase& c, const FlashInput& in) {
+  const PlannedStep planned = plan_step(c.seqs, {.page_size = c.page_size, .seed = 5});
+  std::vector<SeqPlan> all_now;
+  for (const SeqPlan& s : c.seqs) all_now.push_back({0, s.n_past + s.n_rows});
+  const PlannedStep store = plan_step(all_now, {.page_size = c.page_size, .seed = 5}), poison = plan_step({{0, planned.n_pages * c.page_size}}, {.page_size = c.page_size});
+  const KvPlane plane{c.n_kv_heads, c.head_dim, c.kv};
+  const int64_t bytes = c.page_size * row_bytes(c.kv, c.n_kv_heads * c.head_dim);
+  const KvRef kv{.base = b.allocate((planned.n_pages + 3) * 2 * bytes), .page_bytes = 2 * bytes, .offsets = {0, bytes, 0}, .planes = {plane, plane}, .page_size = c.page_size};
+  const auto put_all = [&](const Step& step, const Matrix& k, const Matrix& v) {
+    const Tensor q = b.allocate_f32(k.rows, c.n_heads * c.head_dim);
+    run_step(b, step, {RopeStore{.q = q, .k = put(b, k), .v = put(b, v), .n_heads = c.n_heads, .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim, .v_dim = c.head_dim, .kv = kv}});
+  };
+  Matrix nans{planned.n_pages * c.page_size, c.n_kv_heads * c.head_dim, {}};
+  nans.values.assign(size_t(nans.rows * nans.cols), NAN);
+  put_all(*poison.step, nans, nans);
+  put_all(*store.step, stack(in.k), stack(in.v));
+  std::vector<Matrix> q;
+  for (size_t i = 0; i < c.seqs.size(); ++i) q.push_back(in.q[i].slice(c.seqs[i].n_past, c.seqs[i].n_rows));
+  PagedAttention op{.out = b.allocate_f32(planned.step->n_tokens(), c.n_heads * c.head_dim), .q = put(b, stack(q)), .kv = kv, .n_heads = c.n_heads, .n_kv_heads = c.n_kv_heads,
+                    .head_dim = c.head_dim, .v_dim = c.head_dim, .scale = 1 / std::sqrt(float(c.head_dim)), .window = c.window, .softcap = c.softcap};
+  if (c.sinks) op.sinks = put(b, in.sinks);
+  run_step(b, *planned.step, {op});
+  return get(b, op.out);
+}
+
+TEST_F(Cuda, AttentionOnTensorCoresAgreesWithRefAndARowIsTheSameHoweverItComes) {
+  Rng rng(10);
+  for (int i = 0; i < 18; ++i) {
+    FlashCase c{.n_kv_heads = pick(rng, {1, 2, 3}), .head_dim = std::array{128, 64, 256}[i % 3], .kv = i % 2 ? FormatId::bf16 : FormatId::f16, .window = pick(rng, {0, 0, 1, 100, 200}),
+                .softcap = rng() % 3 ? 0.0f : 5.0f, .sinks = rng() % 3 == 0, .page_size = pick(rng, {16, 32, 64})};
+    c.n_heads = c.n_kv_heads * pick(rng, {1, 2, 3, 4, 7, 16});
+    c.seqs = {{0, between(rng, 130, 400)}, {between(rng, 0, 300), 1}, {between(rng, 0, 200), between(rng, 16, 60)}, {between(rng, 0, 300), between(rng, 2, 15)}, {between(rng, 0, 40), 16}};
+    const std::string what = "heads " + std::to_string(c.n_heads) + "/" + std::to_string(c.n_kv_heads) + " dim " + std::to_string(c.head_dim) + " " + std::string(format(c.kv).name) +
+                             " window " + std::to_string(c.window) + " cap " + std::to_string(c.softcap) + " pages of " + std::to_string(c.page_size);
+    const FlashInput in = flash_input(rng, c);
+    auto backend = make_cuda_backend({.graphs = false}), ref = make_ref_backend();
+    const Matrix all = flash(*backend, c, in);
+    expect_close(all, flash(*ref, c, in), c.kv == FormatId::bf16 ? 8e-3f : 1.5e-3f, what);
+    // Each sequence alone, in one piece and its last rows in pieces of other sizes.
+    int64_t first = 0;
+    for (size_t s = 0; s < c.seqs.size(); ++s) {
+      const SeqPlan plan = c.seqs[s];
+      for (const int n : {plan.n_rows, 1, std::min(plan.n_rows, 9), std::min(plan.n_rows, 17)}) {
+        FlashCase alone = c;
+        alone.page_size = pick(rng, {16, 32, 64});
+        alone.seqs = {{plan.n_past + plan.n_rows - n, n}};
+        const FlashInput own{.q = {in.q[s]}, .k = {in.k[s]}, .v = {in.v[s]}, .sinks = in.sinks};
+        expect_same(flash(*backend, alone, own), all.slice(first + plan.n_rows - n, n), what + ", last " + std::to_string(n) + " rows of sequence " + std::to_string(s) + " alone");
+      }
+      first += plan.n_rows;
+    }
+    if (HasFailure()) return;
   }
 }
 

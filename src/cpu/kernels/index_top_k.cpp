@@ -1,5 +1,6 @@
 // The entries that a token's index heads score best. Scores come by tiles of 64 entries, C[64][heads] = K Q^T, then a weighted sum of what is positive in a row of
 // C; a heap keeps the best so far. Which entries are the best does not depend on the order they come in, so several workers may each search a part.
+#include "backend/top_k.h"
 #include "cpu/kernels/attention_tile.h"
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/kv_rows.h"
@@ -9,7 +10,7 @@ namespace {
 
 constexpr int kTile = 64, kPart = 1024;
 
-struct Candidate { float score; int32_t entry; };
+using Candidate = Scored;
 inline bool worse(const Candidate& a, const Candidate& b) { return a.score < b.score || (a.score == b.score && a.entry > b.entry); }
 
 // The best `capacity` candidates; the worst of them is on top.
@@ -69,7 +70,9 @@ class Search {
     for (int64_t h = 0; h < columns_; ++h) weights_[h] = h < op_.n_heads ? op_.weights.f32(t)[h] : 0.0f;
   }
 
-  void scan(Best& best, int first, int last) {
+  // Calls take(score, entry) for the entries [first, last).
+  template <class Take>
+  void score(int first, int last, Take&& take) {
     for (int base = first; base < last; base += kTile) {
       const int n = last - base < kTile ? last - base : kTile;
       for (int i = 0; i < n; ++i) read_row(rows_ + i * stride_, kv_row(op_.kv, step_, *seq_, base + i), op_.kv.planes[0].format, op_.head_dim);
@@ -77,16 +80,31 @@ class Search {
       for (int i = 0; i < n; ++i) {
         F sum = zero();
         for (int64_t h = 0; h < columns_; h += 16) sum = fma(load(weights_ + h), max(load(c_ + i * columns_ + h), zero()), sum);
-        best.offer({reduce_add(sum), base + i});
+        take(reduce_add(sum), base + i);
       }
     }
   }
 
+  void scan(Best& best, int first, int last) {
+    score(first, last, [&](float s, int entry) { best.offer({s, entry}); });
+  }
+
+  // All entries of the sequence are sorted, those to come below every other.
+  void choose_with_hindsight(int64_t t) {
+    const int n = entries_of(t), n_all = seq_->n_known / op_.kv.planes[0].every, top_k = static_cast<int>(op_.selected.cols);
+    score(0, n, [&](float s, int entry) { heap_[entry] = {s, entry}; });
+    for (int i = n; i < n_all; ++i) heap_[i] = {-__builtin_inff(), i};
+    select_top_k({heap_, static_cast<size_t>(n_all)}, top_k);
+    int n_chosen = 0;
+    for (int i = 0; i < n_all && i < top_k; ++i)
+      if (heap_[i].entry < n) heap_[n_chosen++] = heap_[i];
+    finish(t, heap_, n_chosen);
+  }
+
   // Entries of the best, ascending, then -1.
-  void finish(int64_t t, const Best& best) const {
+  void finish(int64_t t, const Candidate* best, int n) const {
     auto* out = op_.selected.row_as<int32_t>(t);
-    const int n = best.size();
-    for (int i = 0; i < n; ++i) out[i] = best.begin()[i].entry;
+    for (int i = 0; i < n; ++i) out[i] = best[i].entry;
     for (int64_t i = n; i < op_.selected.cols; ++i) out[i] = -1;
     for (const int gap : {1750, 701, 301, 132, 57, 23, 10, 4, 1})
       for (int i = gap; i < n; ++i) {
@@ -113,13 +131,22 @@ bool fits_index_top_k(const IndexTopK& op) { return Search::n_bytes(op) <= int64
 void index_top_k(const IndexTopK& op, Lane& lane) {
   Search search(op, *lane.step, lane.own.data());
   const int64_t n_rows = op.q.rows, top_k = op.selected.cols, slot = 16 + 8 * top_k;      // bytes: how many, then candidates
+  if (op.with_hindsight) {
+    lane.share(n_rows, 1, [&](int64_t first, int64_t last) {
+      for (int64_t t = first; t < last; ++t) {
+        search.begin(t);
+        search.choose_with_hindsight(t);
+      }
+    });
+    return;
+  }
   if (lane.n_workers == 1 || n_rows >= 2 * lane.n_workers || n_rows * lane.n_workers * slot > static_cast<int64_t>(lane.shared.size())) {
     lane.share(n_rows, 1, [&](int64_t first, int64_t last) {
       for (int64_t t = first; t < last; ++t) {
         Best best = search.best();
         search.begin(t);
         search.scan(best, 0, search.entries_of(t));
-        search.finish(t, best);
+        search.finish(t, best.begin(), best.size());
       }
     });
     return;
@@ -144,7 +171,7 @@ void index_top_k(const IndexTopK& op, Lane& lane) {
       const std::byte* in = slot_of(t, w);
       for (int i = 0; i < *reinterpret_cast<const int32_t*>(in); ++i) best.offer(reinterpret_cast<const Candidate*>(in + 16)[i]);
     }
-    search.finish(t, best);
+    search.finish(t, best.begin(), best.size());
   }
 }
 

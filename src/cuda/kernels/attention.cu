@@ -1,4 +1,4 @@
-// Paged attention. A block takes one query row, one KV head with the g query heads that share it, and a run of positions, in tiles of 64; K and V tiles go
+// Paged attention in f32 products, for every format and width of head (kernels/flash.h is the fast one where it applies). A block takes one query row, one KV head with the g query heads that share it, and a run of positions, in tiles of 64; K and V tiles go
 // through shared memory once and serve all g heads. Positions are cut at absolute multiples of 256 into splits whose results (max, sum, weighted V) are merged
 // in order of position: by a second kernel when few rows leave the machine idle, or inside the block when there are many. Both ways add alike, so a row's
 // result does not depend on the batch.
@@ -7,6 +7,7 @@
 
 #include <cfloat>
 
+#include "cuda/kernels/flash.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/reduce.h"
@@ -189,13 +190,15 @@ void launch(const PagedAttention& op, const Launch& l) {
 
 }  // namespace
 
-int64_t attention_scratch_needed(int n_rows, int n_heads, int v_dim, int max_context) {
-  if (n_rows >= kManyRows) return 0;
-  return int64_t{4} * n_rows * ((max_context + kSplit - 1) / kSplit) * n_heads * (v_dim + 2);
+int64_t attention_scratch_needed(const PagedAttention& op, const Launch& l) {
+  if (flash_supports(op)) return flash_scratch_needed(op, l);
+  if (op.q.rows >= kManyRows) return 0;
+  return int64_t{4} * op.q.rows * ((l.max_context + kSplit - 1) / kSplit) * op.n_heads * (op.v_dim + 2);
 }
 
 void paged_attention(const PagedAttention& op, const Launch& l) {
   if (op.q.rows == 0) return;
+  if (flash_supports(op)) return flash_attention(op, l);
   switch (op.kv.planes[0].format) {
     case FormatId::f32: launch<float>(op, l); break;
     case FormatId::f16: launch<__half>(op, l); break;

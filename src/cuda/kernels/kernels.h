@@ -2,10 +2,16 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include "backend/op.h"
-#include "backend/step.h"
+#include "backend/backend.h"
 
 namespace ridge::cuda {
+
+// Whether the kernels that need sm_90a were compiled: without it their bodies are empty.
+#if defined(RIDGE_CUDA_SM90A)
+constexpr bool kHasSm90a = true;
+#else
+constexpr bool kHasSm90a = false;
+#endif
 
 struct Launch {
   cudaStream_t stream;
@@ -15,22 +21,44 @@ struct Launch {
   int64_t attention_scratch_bytes;
   std::byte* matmul_scratch;                 // activations in bf16 for many tokens
   int64_t matmul_scratch_bytes;
+  std::byte* activated;                      // activated rows in bf16 between two matmuls of few tokens
+  int64_t activated_bytes;
   int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for
+  int compute_capability;                    // 90: sm_90
+  int n_few_rows;                            // at least the rows of sequences with few rows in this step (kernels/flash.h); all rows, or a power of two
 };
 
 void embed(const Embed& op, const Launch& launch);
 void add_norm(const AddNorm& op, const Launch& launch);
 void head_norm(const HeadNorm& op, const Launch& launch);
 void rope_angles(const RopeAngles& op, const Launch& launch);
-void rope_store(const RopeStore& op, const Launch& launch);
+// With norms: of q's and k's heads first (both of one head's width), in the same kernel.
+void rope_store(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& launch);
 void paged_attention(const PagedAttention& op, const Launch& launch);
 void activate(const Activate& op, const Launch& launch);
 void gather_rows(const GatherRows& op, const Launch& launch);
 void scale_cap(const ScaleCap& op, const Launch& launch);
+// The largest number of each row and where it is (the first among equals); token -1 when one of them is NaN. `state`: 16 bytes a row, zero before and after.
+void find_peaks(Peak* peaks, const Tensor& rows, std::byte* state, const Launch& launch);
 void matmul(const Matmul& op, const Launch& launch);
 
-// Whether paged_attention splits a step of this size, and the scratch it then needs.
-int64_t attention_scratch_needed(int n_rows, int n_heads, int v_dim, int max_context);
+// Ops around a matmul of few tokens that its kernel does on the way. Null: not there.
+struct Around {
+  const AddNorm* norm = nullptr;             // before: rms, no bias, nothing pending; its x is read and its out (the matmul's x) written
+  const std::byte* x_bf16 = nullptr;         // or: the input as rows of bf16, padded with zeros to whole units
+  const Activate* activate = nullptr;        // after: gate = out[0], up = out[1]
+  std::byte* bf16_out = nullptr;             // and its result again as x_bf16 of the next matmul
+  const AddNorm* residual = nullptr;         // after: x += pending_scale * out[0] of a norm that follows
+};
+bool takes_few_tokens(const Matmul& op, const Launch& launch);
+void matmul_few_tokens(const Matmul& op, const Around& around, const Launch& launch);
+
+// The same for a step of few rows in all, in less time; paged_attention's scratch is enough.
+bool decode_attention_takes(const PagedAttention& op, const Launch& launch);
+void decode_attention(const PagedAttention& op, const Launch& launch);
+
+// Scratch that paged_attention needs in this step.
+int64_t attention_scratch_needed(const PagedAttention& op, const Launch& launch);
 
 // Reads a buffer once, at full width: the bandwidth that the other kernels are compared with.
 void read_all(const void* data, int64_t n_bytes);

@@ -3,6 +3,7 @@
 // so a token's result does not depend on what else is in the batch.
 #include <algorithm>
 
+#include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/unit.h"
@@ -11,6 +12,7 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int kWarps = 8;
+constexpr int kGemmFrom = 65;                                               // tokens from which the kernel for many is used where there is one
 
 struct Part {                                                               // one weight of the op
   const std::byte* units;
@@ -22,43 +24,32 @@ struct Part {                                                               // o
 };
 struct Parts { Part part[3]; int n; };
 
-struct Input {
-  const std::byte* x;                                                       // f32 rows as given, or bf16 rows padded to whole units
-  int64_t stride;                                                           // bytes
-  int n_tokens, cols;
-};
+// The input in bf16, in the order in which lanes take it: [unit][group of 8 tokens][half of a lane's 16 inputs][lane] 16 bytes; zeros beyond the last token and input.
+struct Input { const uint4* x; int n_tokens, n_groups, n_units; };
 
-// The 8 registers of B for one group of 8 tokens: the lane's 16 inputs of the unit for token n0 + g.
-template <class Unit, bool kBf16>
-__device__ void load_b(uint32_t (&b)[8], const Input& in, int token, int unit, int q) {
-  if (token >= in.n_tokens) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) b[i] = 0;
-    return;
-  }
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int k = unit * kUnit + lane_input<Unit::kHalves>(q, h);
-    if constexpr (kBf16) {
-      const uint4 v = *reinterpret_cast<const uint4*>(in.x + token * in.stride + 2 * k);
-      b[4 * h] = v.x, b[4 * h + 1] = v.y, b[4 * h + 2] = v.z, b[4 * h + 3] = v.w;
+template <bool kHalves>
+__global__ void take_input_kernel(uint4* out, Tensor x, int n_groups, int n_units) {
+  follow();
+  const int i = blockIdx.x * blockDim.x + threadIdx.x, lane = i % 32, h = i / 32 % 2, group = i / 64 % n_groups, unit = i / 64 / n_groups;
+  if (unit >= n_units) return;
+  const int token = group * 8 + lane / 4, k = unit * kUnit + lane_input<kHalves>(lane % 4, h);
+  float v[8] = {};
+  if (token < x.rows) {
+    const float* row = reinterpret_cast<const float*>(x.data + token * x.stride);
+    if (k + 8 <= x.cols) {
+      const float4 low = *reinterpret_cast<const float4*>(row + k), high = *reinterpret_cast<const float4*>(row + k + 4);
+      v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w, v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
     } else {
-      const float* x = reinterpret_cast<const float*>(in.x + token * in.stride) + k;
-      if (k + 8 <= in.cols) {
-        const float4 u = *reinterpret_cast<const float4*>(x), v = *reinterpret_cast<const float4*>(x + 4);
-        b[4 * h] = pack_bf16(u.x, u.y), b[4 * h + 1] = pack_bf16(u.z, u.w), b[4 * h + 2] = pack_bf16(v.x, v.y), b[4 * h + 3] = pack_bf16(v.z, v.w);
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) b[4 * h + i] = pack_bf16(k + 2 * i < in.cols ? x[2 * i] : 0.0f, k + 2 * i + 1 < in.cols ? x[2 * i + 1] : 0.0f);
-      }
+      for (int j = 0; j < 8; ++j) v[j] = k + j < x.cols ? row[k + j] : 0.0f;
     }
   }
+  out[i] = {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7])};
 }
 
 // RT row tiles and NT groups of 8 tokens a block. Weights do not depend on anything: kAhead units a warp are on their way before the kernel waits for its
-// predecessors, and from then on the next kAhead are loaded while the last are multiplied.
-template <class Unit, int RT, int NT, bool kBf16, int kAhead>
-__global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input in, int n_units, int first_token) {
+// predecessors, and from then on the next kAhead, with their inputs, are loaded while the last are multiplied.
+template <class Unit, int RT, int NT, int kAhead>
+__global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input in, int first_group) {
   start_dependents();
   int which = 0;
   while (which + 1 < parts.n && int(blockIdx.x) >= parts.part[which + 1].first_block) ++which;
@@ -68,16 +59,27 @@ __global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input 
   const int n_tiles = (part.rows + kTileRows - 1) / kTileRows;
   const std::byte* tile[RT];
 #pragma unroll
-  for (int r = 0; r < RT; ++r) tile[r] = part.units + int64_t{min(first_tile + r, n_tiles - 1)} * n_units * Unit::kBytes;
+  for (int r = 0; r < RT; ++r) tile[r] = part.units + int64_t{min(first_tile + r, n_tiles - 1)} * in.n_units * Unit::kBytes;
 
-  using Held = typename Unit::Held;
-  const auto load = [&](Held (&held)[kAhead][RT], int base) {
+  struct Ahead { typename Unit::Held held[kAhead][RT]; uint32_t b[kAhead][NT][8]; };
+  const auto unit_of = [&](int base, int a) { return min(base + a * kWarps, in.n_units - 1); };
+  const auto load_weights = [&](Ahead& ahead, int base) {
 #pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      const int unit = min(base + a * kWarps, n_units - 1);
+    for (int a = 0; a < kAhead; ++a)
 #pragma unroll
-      for (int r = 0; r < RT; ++r) held[a][r] = Unit::load(tile[r] + int64_t{unit} * Unit::kBytes, lane);
-    }
+      for (int r = 0; r < RT; ++r) ahead.held[a][r] = Unit::load(tile[r] + int64_t{unit_of(base, a)} * Unit::kBytes, lane);
+  };
+  const auto load_input = [&](Ahead& ahead, int base) {
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a)
+#pragma unroll
+      for (int n = 0; n < NT; ++n) {
+        const uint4* x = in.x + (int64_t{unit_of(base, a)} * in.n_groups + first_group + n) * 64 + lane;
+        const bool there = first_group + n < in.n_groups;
+        const uint4 u = there ? x[0] : uint4{0, 0, 0, 0}, v = there ? x[32] : uint4{0, 0, 0, 0};
+        uint32_t(&b)[8] = ahead.b[a][n];
+        b[0] = u.x, b[1] = u.y, b[2] = u.z, b[3] = u.w, b[4] = v.x, b[5] = v.y, b[6] = v.z, b[7] = v.w;
+      }
   };
   float acc[RT][NT][4];
 #pragma unroll
@@ -86,28 +88,25 @@ __global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input 
     for (int n = 0; n < NT; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) acc[r][n][i] = 0;
-  const auto multiply = [&](const Held (&held)[kAhead][RT], int base) {
+  const auto multiply = [&](const Ahead& ahead, int base) {
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
-      const int unit = base + a * kWarps;
-      if (unit >= n_units) break;
-      uint32_t b[NT][8];
+      if (base + a * kWarps >= in.n_units) break;
 #pragma unroll
-      for (int n = 0; n < NT; ++n) load_b<Unit, kBf16>(b[n], in, first_token + n * 8 + g, unit, q);
-#pragma unroll
-      for (int r = 0; r < RT; ++r) Unit::multiply(acc[r], held[a][r], b, lane);
+      for (int r = 0; r < RT; ++r) Unit::multiply(acc[r], ahead.held[a][r], ahead.b[a]);
     }
   };
 
-  Held one[kAhead][RT], other[kAhead][RT];
+  Ahead one, other;
   constexpr int kStride = kWarps * kAhead;
-  load(one, warp);
+  load_weights(one, warp);
   await_predecessors();
-  for (int base = warp; base < n_units; base += 2 * kStride) {
-    if (base + kStride < n_units) load(other, base + kStride);
+  load_input(one, warp);
+  for (int base = warp; base < in.n_units; base += 2 * kStride) {
+    if (base + kStride < in.n_units) load_weights(other, base + kStride), load_input(other, base + kStride);
     multiply(one, base);
-    if (base + kStride >= n_units) break;
-    if (base + 2 * kStride < n_units) load(one, base + 2 * kStride);
+    if (base + kStride >= in.n_units) break;
+    if (base + 2 * kStride < in.n_units) load_weights(one, base + 2 * kStride), load_input(one, base + 2 * kStride);
     multiply(other, base + kStride);
   }
 
@@ -122,114 +121,18 @@ __global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input 
       for (int i = 0; i < 4; ++i) sums[warp][g + (i >= 2 ? 8 : 0)][n * 8 + 2 * q + i % 2] = acc[r][n][i];
     __syncthreads();
     for (int e = threadIdx.x; e < 16 * NT * 8; e += kWarps * 32) {
-      const int row = (first_tile + r) * kTileRows + e % 16, token = first_token + e / 16;
+      const int row = (first_tile + r) * kTileRows + e % 16, token = first_group * 8 + e / 16;
       if (row >= part.rows || token >= in.n_tokens) continue;
       float sum = 0;
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) sum += sums[w][e % 16][e / 16];
-      sum *= part.scale;
-      part.out[token * part.out_stride + row] = part.bias ? sum + part.bias[row] : sum;
+      sum = __fmul_rn(sum, part.scale);                                     // never fused with the addition: every kernel of this arithmetic rounds here
+      part.out[token * part.out_stride + row] = part.bias ? __fadd_rn(sum, part.bias[row]) : sum;
     }
   }
 }
 
-// 1 to 8 tokens: the blocks stay (a few per multiprocessor) and walk over row tiles; the input lies in shared memory in bf16, so that nothing but weights
-// comes through the loads, and those of the next tile are on their way while this one is summed.
-// (Loading the input per unit from the second-level cache instead cost 0.3 us a unit: 6.6 us for a matrix of 2.4 MB.)
-template <class Unit, int kAhead>
-__global__ void __launch_bounds__(kWarps * 32) few_tokens_kernel(Parts parts, Input in, int n_units, int n_tiles, int x_stride) {
-  extern __shared__ uint4 shared_x[];                                        // [token][x_stride bytes]
-  __shared__ float sums[2][kWarps][16][9];
-  start_dependents();
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-  const int groups = (n_units + kWarps * kAhead - 1) / (kWarps * kAhead);    // loads of kAhead units a warp takes for a tile
-
-  using Held = typename Unit::Held;
-  const auto tile_start = [&](int tile) {
-    int which = 0;
-    while (which + 1 < parts.n && tile >= parts.part[which + 1].first_block) ++which;
-    return parts.part[which].units + int64_t{tile - parts.part[which].first_block} * n_units * Unit::kBytes;
-  };
-  const auto load = [&](Held (&held)[kAhead], const std::byte* start, int group) {
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) held[a] = Unit::load(start + int64_t{min((group * kAhead + a) * kWarps + warp, n_units - 1)} * Unit::kBytes, lane);
-  };
-
-  int tile = blockIdx.x, group = 0;
-  const std::byte* start = tile_start(tile);
-  Held now[kAhead];
-  load(now, start, 0);
-  await_predecessors();
-  // The input, four numbers a thread at a time; padding is zero.
-  const int quads = n_units * kUnit / 4;
-  for (int i = threadIdx.x; i < quads * in.n_tokens; i += kWarps * 32) {
-    const int token = i / quads, k = i % quads * 4;
-    const float* x = reinterpret_cast<const float*>(in.x + token * in.stride) + k;
-    float4 v{0, 0, 0, 0};
-    if (k + 4 <= in.cols) v = *reinterpret_cast<const float4*>(x);
-    else if (k < in.cols) v = {x[0], k + 1 < in.cols ? x[1] : 0.0f, k + 2 < in.cols ? x[2] : 0.0f, 0.0f};
-    *reinterpret_cast<uint2*>(reinterpret_cast<std::byte*>(shared_x) + token * x_stride + 2 * k) = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)};
-  }
-  __syncthreads();
-
-  const std::byte* my_x = reinterpret_cast<const std::byte*>(shared_x) + g * x_stride;
-  float acc[1][4] = {{0, 0, 0, 0}};
-  int parity = 0;
-  while (tile < n_tiles) {
-    // What comes after this group: the next of the tile, or the first of the block's next tile.
-    const bool last_of_tile = group + 1 == groups;
-    const int next_tile = last_of_tile ? tile + gridDim.x : tile, next_group = last_of_tile ? 0 : group + 1;
-    const std::byte* next_start = last_of_tile && next_tile < n_tiles ? tile_start(next_tile) : start;
-    Held next[kAhead];
-    if (next_tile < n_tiles) load(next, next_start, next_group);
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      const int unit = (group * kAhead + a) * kWarps + warp;
-      if (unit >= n_units) break;
-      uint32_t b[1][8] = {{0, 0, 0, 0, 0, 0, 0, 0}};
-      if (g < in.n_tokens) {
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const uint4 v = *reinterpret_cast<const uint4*>(my_x + 2 * (unit * kUnit + lane_input<Unit::kHalves>(q, h)));
-          b[0][4 * h] = v.x, b[0][4 * h + 1] = v.y, b[0][4 * h + 2] = v.z, b[0][4 * h + 3] = v.w;
-        }
-      }
-      Unit::multiply(acc, now[a], b, lane);
-    }
-    if (last_of_tile) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[parity][warp][g + (i >= 2 ? 8 : 0)][2 * q + i % 2] = acc[0][i], acc[0][i] = 0;
-      __syncthreads();                                                       // one barrier a tile: the other half of `sums` is free by then
-      if (threadIdx.x < 16 * 8) {
-        int which = 0;
-        while (which + 1 < parts.n && tile >= parts.part[which + 1].first_block) ++which;
-        const Part& part = parts.part[which];
-        const int row = (tile - part.first_block) * kTileRows + threadIdx.x % 16, token = threadIdx.x / 16;
-        if (row < part.rows && token < in.n_tokens) {
-          float sum = 0;
-#pragma unroll
-          for (int w = 0; w < kWarps; ++w) sum += sums[parity][w][threadIdx.x % 16][token];
-          sum *= part.scale;
-          part.out[token * part.out_stride + row] = part.bias ? sum + part.bias[row] : sum;
-        }
-      }
-      parity ^= 1;
-    }
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) now[a] = next[a];
-    tile = next_tile, group = next_group, start = next_start;
-  }
-}
-
-__global__ void to_bf16_kernel(uint32_t* out, int64_t out_stride, Tensor x) {
-  follow();
-  const int t = blockIdx.y, pair = blockIdx.x * blockDim.x + threadIdx.x;
-  if (pair * 4 >= out_stride) return;
-  const float* row = reinterpret_cast<const float*>(x.data + t * x.stride);
-  out[t * (out_stride / 4) + pair] = pack_bf16(2 * pair < x.cols ? row[2 * pair] : 0.0f, 2 * pair + 1 < x.cols ? row[2 * pair + 1] : 0.0f);
-}
-
-template <class Unit, int RT, int NT, bool kBf16, int kAhead>
+template <class Unit, int RT, int NT, int kAhead>
 void launch(Parts parts, const Input& in, const Launch& l) {
   int n_blocks = 0;
   for (int i = 0; i < parts.n; ++i) {
@@ -237,43 +140,19 @@ void launch(Parts parts, const Input& in, const Launch& l) {
     parts.part[i].scale *= Unit::kFactor;
     n_blocks += (parts.part[i].rows + kTileRows * RT - 1) / (kTileRows * RT);
   }
-  const int n_units = (in.cols + kUnit - 1) / kUnit;
-  for (int first = 0; first < in.n_tokens; first += NT * 8)
-    launch_kernel(matmul_kernel<Unit, RT, NT, kBf16, kAhead>, n_blocks, kWarps * 32, 0, l.stream, parts, in, n_units, first);
-}
-
-template <class Unit, int kAhead>
-void launch_few(Parts parts, const Input& in, const Launch& l) {
-  int n_tiles = 0;
-  for (int i = 0; i < parts.n; ++i) {
-    parts.part[i].first_block = n_tiles;
-    parts.part[i].scale *= Unit::kFactor;
-    n_tiles += (parts.part[i].rows + kTileRows - 1) / kTileRows;
-  }
-  const int n_units = (in.cols + kUnit - 1) / kUnit;
-  const int x_stride = n_units * kUnit * 2 + 16;                             // 16: rows of tokens start in different banks
-  const int bytes = x_stride * in.n_tokens;
-  const auto kernel = few_tokens_kernel<Unit, kAhead>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  int per_sm = 1;
-  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, kWarps * 32, bytes);
-  // As few blocks as finish in the same number of rounds.
-  const int most = std::max(1, per_sm * l.n_sms), rounds = (n_tiles + most - 1) / most;
-  launch_kernel(kernel, (n_tiles + rounds - 1) / rounds, kWarps * 32, bytes, l.stream, parts, in, n_units, n_tiles, x_stride);
+  for (int first = 0; first < in.n_groups; first += NT) launch_kernel(matmul_kernel<Unit, RT, NT, kAhead>, n_blocks, kWarps * 32, 0, l.stream, parts, in, first);
 }
 
 template <class Unit>
-void by_tokens(const Parts& parts, Input in, const Tensor& x, const Launch& l) {
-  constexpr int kDeep = Unit::kBytes >= 2048 ? 1 : Unit::kBytes >= 1024 ? 2 : 4;      // twice 64 bytes of weights in flight a lane
-  if (int64_t{in.n_tokens} * ((in.cols + kUnit - 1) / kUnit * kUnit * 2 + 16) <= l.max_shared_bytes && in.n_tokens <= 8) return launch_few<Unit, kDeep>(parts, in, l);
-  if (in.n_tokens <= 8) return launch<Unit, 1, 1, false, kDeep>(parts, in, l);
-  const int64_t stride = (in.cols + kUnit - 1) / kUnit * kUnit * 2;
-  launch_kernel(to_bf16_kernel, dim3((stride / 4 + 255) / 256, in.n_tokens), 256, 0, l.stream, reinterpret_cast<uint32_t*>(l.matmul_scratch), stride, x);
-  in.x = l.matmul_scratch;
-  in.stride = stride;
-  if (in.n_tokens <= 16) return launch<Unit, 1, 2, true, kDeep>(parts, in, l);
-  if (in.n_tokens <= 32) return launch<Unit, 2, 4, true, 1>(parts, in, l);
-  launch<Unit, 2, 8, true, 1>(parts, in, l);
+void by_tokens(const Parts& parts, const Tensor& x, const Launch& l) {
+  const int n_groups = (int(x.rows) + 7) / 8, n_units = (int(x.cols) + kUnit - 1) / kUnit, n = n_groups * n_units * 64;
+  const Input in{reinterpret_cast<const uint4*>(l.matmul_scratch), int(x.rows), n_groups, n_units};
+  launch_kernel(take_input_kernel<Unit::kHalves>, (n + 255) / 256, 256, 0, l.stream, reinterpret_cast<uint4*>(l.matmul_scratch), x, n_groups, n_units);
+  constexpr int kDeep = Unit::kBytes >= 2048 ? 1 : 2;
+  if (n_groups == 1) return launch<Unit, 1, 1, kDeep>(parts, in, l);
+  if (n_groups == 2) return launch<Unit, 1, 2, kDeep>(parts, in, l);
+  if (n_groups <= 4) return launch<Unit, 2, 4, 1>(parts, in, l);
+  launch<Unit, 2, 8, 1>(parts, in, l);
 }
 
 // f32 weights as they are: the check mode's matmul. A warp takes one output for up to 8 tokens.
@@ -305,18 +184,28 @@ void matmul(const Matmul& op, const Launch& l) {
       continue;
     }
     Parts parts{};
+    Matmul alike{.x = op.x};                                                 // the weights of one format
     for (int j = i; j < 3; ++j) {
       const Weight* w = op.w[j];
       if (!w || done[j] || w->format != first.format || w->arithmetic.x != first.arithmetic.x) continue;
       done[j] = true;
+      alike.out[j] = op.out[j], alike.w[j] = w, alike.bias[j] = op.bias[j];
       parts.part[parts.n++] = {w->packed.data, op.out[j].f32(), op.bias[j].data ? op.bias[j].f32() : nullptr, op.out[j].stride / 4, int(w->rows), 0, w->scale};
     }
-    const Input in{op.x.data, op.x.stride, int(op.x.rows), int(op.x.cols)};
+    if (takes_few_tokens(alike, l)) {
+      matmul_few_tokens(alike, {}, l);
+      continue;
+    }
+    if (op.x.rows >= kGemmFrom) {
+      GemmParts many{.part = {}, .n = parts.n};
+      for (int j = 0; j < parts.n; ++j) many.part[j] = {parts.part[j].units, parts.part[j].out, parts.part[j].bias, parts.part[j].out_stride, parts.part[j].rows, 0, parts.part[j].scale};
+      if (gemm_wgmma(first.format, many, op.x, l)) continue;
+    }
     switch (first.format) {
-      case FormatId::nvfp4: by_tokens<Nvfp4Unit>(parts, in, op.x, l); break;
-      case FormatId::q8_0: by_tokens<Q8Unit>(parts, in, op.x, l); break;
-      case FormatId::q4_0: by_tokens<Q4Unit>(parts, in, op.x, l); break;
-      default: by_tokens<Bf16Unit>(parts, in, op.x, l); break;
+      case FormatId::nvfp4: by_tokens<Nvfp4Unit>(parts, op.x, l); break;
+      case FormatId::q8_0: by_tokens<Q8Unit>(parts, op.x, l); break;
+      case FormatId::q4_0: by_tokens<Q4Unit>(parts, op.x, l); break;
+      default: by_tokens<Bf16Unit>(parts, op.x, l); break;
     }
   }
 }

@@ -1,9 +1,11 @@
-// Rotary angles once per step, and the rotation fused with putting K and V into their pages. Pages hold [kv_head][position][dim] in the plane's format.
+// Rotary angles once per step, and the rotation fused with the norms of heads before it and with putting K and V into their pages. Pages hold
+// [kv_head][position][dim] in the plane's format. A warp takes one head.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/launch.h"
+#include "cuda/lib/row_norm.h"
 
 namespace ridge::cuda {
 namespace {
@@ -39,31 +41,69 @@ __device__ float rotated(const float* x, const float* angles, int d, int n_rot, 
   return first ? fmaf(x[d], c, -(x[partner] * s)) : fmaf(x[d], c, x[partner] * s);
 }
 
-__global__ void rope_store_kernel(RopeStore op, StepView step) {
-  follow();
-  const int t = blockIdx.x, unit = blockIdx.y;                              // unit: q heads, then k heads, then v heads
-  const int d = threadIdx.x;
-  const float* angles = op.angles.data ? reinterpret_cast<const float*>(op.angles.data + t * op.angles.stride) : nullptr;
-  if (unit < op.n_heads) {
-    float* q = reinterpret_cast<float*>(op.q.data + t * op.q.stride) + unit * op.head_dim;
-    const float v = d < op.head_dim ? rotated(q, angles, d, op.n_rot, op.style) : 0;
-    __syncthreads();
-    if (d < op.head_dim) q[d] = v;
-    return;
+struct Norm { const float* weight; int64_t head_stride; float eps, offset; };      // weight null: none; head_stride: from one head's weights to the next's
+
+Norm norm_of(const HeadNorm* op, int head_dim) {
+  return op ? Norm{op->weight.f32(), op->weight.cols == head_dim ? 0 : head_dim, op->eps, op->weight_offset} : Norm{};
+}
+
+constexpr int kHeadsPerBlock = 4;
+
+// kOwn: numbers of a head a lane may hold. Dynamic shared memory: a head [head_dim] f32 a warp. What can be asked for at once is: a load that
+// waits for another costs 0.7 us.
+template <int kOwn>
+__global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const __grid_constant__ RopeStore op, const __grid_constant__ Norm q_norm, const __grid_constant__ Norm k_norm,
+                                                                       const __grid_constant__ StepView step) {
+  extern __shared__ float shared[];
+  start_dependents();
+  const int t = blockIdx.x, lane = threadIdx.x % 32;
+  const int unit = blockIdx.y * kHeadsPerBlock + threadIdx.x / 32;          // q heads, then k heads, then v heads
+  if (unit >= op.n_heads + 2 * op.n_kv_heads) return;
+  const bool is_q = unit < op.n_heads, is_k = !is_q && unit < op.n_heads + op.n_kv_heads;
+  const int h = is_q ? unit : is_k ? unit - op.n_heads : unit - op.n_heads - op.n_kv_heads;
+  const Tensor& from = is_q ? op.q : is_k ? op.k : op.v;
+  const int dim = is_q || is_k ? op.head_dim : op.v_dim;
+  float* row = reinterpret_cast<float*>(from.data + t * from.stride) + h * dim;
+  float* head = shared + threadIdx.x / 32 * max(op.head_dim, op.v_dim);
+  const Norm& norm = is_q ? q_norm : k_norm;
+  const bool normed = norm.weight && (is_q || is_k);
+  float weight[kOwn], value[kOwn];
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) weight[i] = normed && lane + 32 * i < dim ? norm.weight[h * norm.head_stride + lane + 32 * i] : 0.0f;
+  int64_t place = 0;
+  int32_t page = 0;
+  if (!is_q) {                                                              // the step lies there since before its first kernel
+    const int position = step.positions[t];
+    page = step.pages[step.seqs[step.seq_of[t]].first_page[op.kv.group] + position / op.kv.page_size];
+    place = (int64_t{h} * op.kv.page_size + position % op.kv.page_size) * dim;
   }
-  const int position = step.positions[t];
-  const int32_t page = step.pages[step.seqs[step.seq_of[t]].first_page[op.kv.group] + position / op.kv.page_size];
-  const int slot = position % op.kv.page_size;
-  if (unit < op.n_heads + op.n_kv_heads) {
-    if (d >= op.head_dim) return;
-    const int h = unit - op.n_heads;
-    const float* k = reinterpret_cast<const float*>(op.k.data + t * op.k.stride) + h * op.head_dim;
-    put(op.kv.plane(0, page), op.kv.planes[0].format, (int64_t{h} * op.kv.page_size + slot) * op.head_dim + d, rotated(k, angles, d, op.n_rot, op.style));
-  } else {
-    if (d >= op.v_dim) return;
-    const int h = unit - op.n_heads - op.n_kv_heads;
-    const float* v = reinterpret_cast<const float*>(op.v.data + t * op.v.stride) + h * op.v_dim;
-    put(op.kv.plane(1, page), op.kv.planes[1].format, (int64_t{h} * op.kv.page_size + slot) * op.v_dim + d, v[d]);
+  await_predecessors();
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) value[i] = lane + 32 * i < dim ? __ldcg(row + lane + 32 * i) : 0.0f;
+  if (normed) {
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      if (lane + 32 * i < dim) squares = fmaf(value[i], value[i], squares);
+    const float factor = rms_factor(warp_sum(squares), dim, norm.eps);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) value[i] = value[i] * factor * (weight[i] + norm.offset);
+  }
+  const float* angles = op.angles.data ? reinterpret_cast<const float*>(op.angles.data + t * op.angles.stride) : nullptr;
+  if (angles && (is_q || is_k)) {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      if (lane + 32 * i < dim) head[lane + 32 * i] = value[i];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      if (lane + 32 * i < dim) value[i] = rotated(head, angles, lane + 32 * i, op.n_rot, op.style);
+  }
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    if (lane + 32 * i >= dim) continue;
+    if (is_q) row[lane + 32 * i] = value[i];
+    else put(op.kv.plane(is_k ? 0 : 1, page), op.kv.planes[is_k ? 0 : 1].format, place + lane + 32 * i, value[i]);
   }
 }
 
@@ -73,10 +113,12 @@ void rope_angles(const RopeAngles& op, const Launch& l) {
   if (op.angles.rows > 0) launch_kernel(angles_kernel, op.angles.rows, 64, 0, l.stream, op, l.step);
 }
 
-void rope_store(const RopeStore& op, const Launch& l) {
+void rope_store(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& l) {
   if (op.q.rows == 0) return;
-  const int threads = ((op.head_dim > op.v_dim ? op.head_dim : op.v_dim) + 31) / 32 * 32;
-  launch_kernel(rope_store_kernel, dim3(op.q.rows, op.n_heads + 2 * op.n_kv_heads), threads, 0, l.stream, op, l.step);
+  const int n_units = op.n_heads + 2 * op.n_kv_heads, widest = op.head_dim > op.v_dim ? op.head_dim : op.v_dim;
+  const auto kernel = widest <= 128 ? rope_store_kernel<4> : widest <= 256 ? rope_store_kernel<8> : rope_store_kernel<32>;
+  launch_kernel(kernel, dim3(op.q.rows, (n_units + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, kHeadsPerBlock * widest * 4, l.stream, op, norm_of(q_norm, op.head_dim),
+                norm_of(k_norm, op.head_dim), l.step);
 }
 
 }  // namespace ridge::cuda

@@ -3,8 +3,9 @@
 #include <cuda_fp16.h>
 
 #include "cuda/kernels/kernels.h"
+#include "cuda/lib/activation.h"
 #include "cuda/lib/launch.h"
-#include "cuda/lib/reduce.h"
+#include "cuda/lib/row_norm.h"
 
 namespace ridge::cuda {
 namespace {
@@ -32,39 +33,51 @@ __global__ void embed_kernel(Tensor out, Tensor table, FormatId format, const in
   }
 }
 
-__global__ void add_norm_kernel(AddNorm op) {
-  follow();
-  __shared__ float shared[32];
-  const int t = blockIdx.x;
-  const int64_t n = op.x.cols;
+__global__ void __launch_bounds__(kNormThreads) add_norm_kernel(AddNorm op) {
+  __shared__ float shared[8];
+  start_dependents();
+  await_predecessors();
+  const int t = blockIdx.x, n = int(op.x.cols);
   float* x = reinterpret_cast<float*>(op.x.data + t * op.x.stride);
   const float* pending = op.pending.data ? reinterpret_cast<const float*>(op.pending.data + t * op.pending.stride) : nullptr;
   float* out = reinterpret_cast<float*>(op.out.data + t * op.out.stride);
   const float* weight = reinterpret_cast<const float*>(op.weight.data);
   const float* bias = reinterpret_cast<const float*>(op.bias.data);
+  // A thread reads again what it wrote itself.
+  const auto each = [&](auto&& body) {
+    for (int k = 4 * int(threadIdx.x); k < n; k += 4 * kNormThreads) body(k, min(4, n - k));
+  };
   float sum = 0, squares = 0;
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-    float v = x[i];
+  each([&](int k, int m) {
+    float4 v = four_of(x, k, n);
     if (pending) {
-      v = fmaf(op.pending_scale, pending[i], v);
-      x[i] = v;
+      const float4 p = four_of(pending, k, n);
+      v = {fmaf(op.pending_scale, p.x, v.x), fmaf(op.pending_scale, p.y, v.y), fmaf(op.pending_scale, p.z, v.z), fmaf(op.pending_scale, p.w, v.w)};
+      const float values[4] = {v.x, v.y, v.z, v.w};
+      if (m == 4) *reinterpret_cast<float4*>(x + k) = v;
+      else
+        for (int i = 0; i < m; ++i) x[k + i] = values[i];
     }
-    sum += v;
-    squares = fmaf(v, v, squares);
-  }
+    sum += (v.x + v.y) + (v.z + v.w);
+    squares = add_squares(squares, v);
+  });
   float mean = 0, factor;
   if (op.kind == NormKind::layer) {
-    mean = block_sum(sum, shared) / n;
+    mean = group_sum(sum, shared, 0) / n;
     float spread = 0;                                                       // second pass: the variance about the mean, not a difference of large sums
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) spread += (x[i] - mean) * (x[i] - mean);
-    factor = rsqrtf(block_sum(spread, shared) / n + op.eps);
+    each([&](int k, int m) {
+      for (int i = 0; i < m; ++i) spread += (x[k + i] - mean) * (x[k + i] - mean);
+    });
+    factor = rsqrtf(group_sum(spread, shared, 0) / n + op.eps);
   } else {
-    factor = rsqrtf(block_sum(squares, shared) / n + op.eps);
+    factor = rms_factor(group_sum(squares, shared, 0), n, op.eps);
   }
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-    const float v = (x[i] - mean) * factor * (weight ? weight[i] + op.weight_offset : 1.0f);
-    out[i] = bias ? v + bias[i] : v;
-  }
+  each([&](int k, int m) {
+    for (int i = 0; i < m; ++i) {
+      const float v = (x[k + i] - mean) * factor * (weight ? weight[k + i] + op.weight_offset : 1.0f);
+      out[k + i] = bias ? v + bias[k + i] : v;
+    }
+  });
 }
 
 __global__ void head_norm_kernel(HeadNorm op) {
@@ -77,16 +90,8 @@ __global__ void head_norm_kernel(HeadNorm op) {
   const float* weight = reinterpret_cast<const float*>(op.weight.data) + (op.weight.cols == head_dim ? 0 : h * head_dim);
   float squares = 0;
   for (int i = lane; i < head_dim; i += 32) squares = fmaf(x[i], x[i], squares);
-  const float factor = rsqrtf(warp_sum(squares) / head_dim + op.eps);
+  const float factor = rms_factor(warp_sum(squares), head_dim, op.eps);
   for (int i = lane; i < head_dim; i += 32) x[i] = x[i] * factor * (weight[i] + op.weight_offset);
-}
-
-template <ActKind kind>
-__device__ float act(float v) {
-  if constexpr (kind == ActKind::silu) return v / (1.0f + expf(-v));
-  if constexpr (kind == ActKind::gelu_tanh) return 0.5f * v * (1.0f + tanhf(0.7978845608028654f * (v + 0.044715f * v * v * v)));
-  if constexpr (kind == ActKind::gelu_erf) return 0.5f * v * (1.0f + erff(v * 0.7071067811865476f));
-  return fmaxf(v, 0.0f);
 }
 
 template <ActKind kind>
@@ -118,8 +123,6 @@ __global__ void scale_cap_kernel(ScaleCap op) {
   x[i] = op.cap > 0 ? op.cap * tanhf(v / op.cap) : v;
 }
 
-int threads_for(int64_t cols) { return cols >= 1024 ? 1024 : cols > 512 ? 512 : 256; }
-
 }  // namespace
 
 void embed(const Embed& op, const Launch& l) {
@@ -128,7 +131,7 @@ void embed(const Embed& op, const Launch& l) {
 }
 
 void add_norm(const AddNorm& op, const Launch& l) {
-  if (op.out.rows > 0) launch_kernel(add_norm_kernel, op.out.rows, threads_for(op.out.cols), 0, l.stream, op);
+  if (op.out.rows > 0) launch_kernel(add_norm_kernel, op.out.rows, kNormThreads, 0, l.stream, op);
 }
 
 void head_norm(const HeadNorm& op, const Launch& l) {

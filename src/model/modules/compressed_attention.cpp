@@ -51,7 +51,7 @@ void CompressedAttention::forward(Pass& pass, Tensor out, Tensor x) const {
     pass.run(Matmul{.out = {weights}, .x = x, .w = {i.weights}});
     rotate(index_q, i.n_heads, i.keys.head_dim, {}, false);
     pass.run(IndexTopK{.selected = attention.selected, .q = index_q, .weights = weights, .kv = plane_alone(pass.kv(p_.entries_kv), 1), .n_heads = i.n_heads,
-                       .head_dim = i.keys.head_dim});
+                       .head_dim = i.keys.head_dim, .with_hindsight = i.with_hindsight});
   }
   pass.run(attention);
   rotate(seen, p_.n_heads, p_.head_dim, {}, true);
@@ -91,7 +91,8 @@ std::unique_ptr<Module> make_compressed_attention(Construction& c, const std::st
   }
   if (o.indexed) {
     p.index = {.q = matrix("indexer.wq_b", int64_t{o.index_heads} * o.index_dim, o.q_rank), .weights = matrix("indexer.weights_proj", o.index_heads, s.d_model),
-               .keys = compressor("indexer.compressor", o.index_dim, 2, 1), .n_heads = o.index_heads, .top_k = o.index_top_k};
+               .keys = compressor("indexer.compressor", o.index_dim, 2, 1), .n_heads = o.index_heads, .top_k = o.index_top_k,
+               .with_hindsight = c.choose_with_hindsight()};
     for (const auto& [buffer, cols] : {std::pair<int, int64_t>{kIndexInputs, 2 * p.index.keys.values->rows}, {kIndexQ, p.index.q->rows}, {kIndexWeights, o.index_heads},
                                        {kSelected, o.index_top_k}})
       c.scratch(buffer, cols);

@@ -19,6 +19,7 @@ class CompressedAttention : public Module {
     const Weight *q = nullptr, *weights = nullptr;
     Compressor keys;
     int n_heads = 0, top_k = 0;
+    bool with_hindsight = false;             // IndexTopK
   };
   struct Parts {
     int n_heads, head_dim, n_rot, window;

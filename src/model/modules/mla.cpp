@@ -23,7 +23,7 @@ void Mla::select(Pass& pass, Tensor x, Tensor q_low) const {
   pass.run(RopeStore{.q = q, .k = k, .angles = pass.angles(p_.rope), .n_heads = i.n_heads, .n_kv_heads = 1, .head_dim = i.head_dim, .v_dim = 0, .n_rot = p_.n_rot,
                      .style = i.style, .kv = kv});
   pass.run(IndexTopK{.selected = pass.scratch(kSelected, i.top_k, 1, FormatId::i32), .q = q, .weights = weights, .kv = kv, .n_heads = i.n_heads,
-                     .head_dim = i.head_dim});
+                     .head_dim = i.head_dim, .with_hindsight = i.with_hindsight});
 }
 
 void Mla::forward(Pass& pass, Tensor out, Tensor x) const {
@@ -118,6 +118,7 @@ std::unique_ptr<Module> make_mla(Construction& c, const std::string& prefix, con
                .weights = w.matrix("attention", name + "weights_proj.weight", o.index_heads, s.d_model),
                .k_norm = w.vector("norms", name + "k_norm.weight", o.index_dim), .k_norm_bias = w.vector("norms", name + "k_norm.bias", o.index_dim), .n_heads = o.index_heads, .head_dim = o.index_dim, .top_k = o.index_top_k,
                .style = o.index_style};
+    p.index.with_hindsight = c.choose_with_hindsight();
     spec.planes[1] = {.n_heads = 1, .head_dim = o.index_dim, .format = c.options.kv_format};
     for (const auto& [buffer, cols] : {std::pair{4, o.index_heads * o.index_dim}, {5, o.index_dim}, {6, o.index_heads}}) c.scratch(buffer, cols);
   }

@@ -17,6 +17,7 @@ class Mla : public Module {
     const Weight *q = nullptr, *k = nullptr, *weights = nullptr;        // q from the query's low rank, the others from the input
     Tensor k_norm, k_norm_bias;
     int n_heads = 0, head_dim = 0, top_k = 0;
+    bool with_hindsight = false;                                        // IndexTopK
     RopeStyle style = RopeStyle::half;                                  // of the first n_rot dimensions
   };
   struct Parts {

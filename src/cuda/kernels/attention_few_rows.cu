@@ -1,0 +1,260 @@
+// Attention of sequences with few rows in a step (decoding, drafts, short tails). A warp of its own block takes one row, one KV head with the query heads that share
+// it (packed on the 16-row side of the MMA, so K and V are read once for all), and one tile of 128 positions, which comes through a ring of pieces of 32 positions
+// in shared memory: K, K, K, K, V, V, V, V. Tiles leave (m, l, o) in scratch, and a second kernel folds them in order of position.
+#include <algorithm>
+
+#include "cuda/kernels/flash.h"
+#include "cuda/lib/async_copy.h"
+#include "cuda/lib/flash.h"
+#include "cuda/lib/launch.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int kPiece = 32, kPieces = kFlashTile / kPiece, kDepth = 4;
+constexpr int kRowsAtOnce = 256;                                            // rows whose tiles are in scratch together
+
+template <class T>
+__device__ void mma(float* d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (std::is_same_v<T, __half>)
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Four 8x8 matrices of 16-bit numbers; lane l gives the address of row l % 8 of matrix l / 8.
+template <bool kTransposed>
+__device__ void load_matrices(uint32_t (&v)[4], const void* row) {
+  if constexpr (kTransposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(shared_address(row)) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(shared_address(row)) : "memory");
+}
+
+// The i-th row among those of sequences with few rows, or -1.
+__device__ int few_row(const StepView& step, int n_rows, int i, bool all) {
+  if (all) return i < n_rows ? i : -1;
+  const int n_seqs = step.seq_of[n_rows - 1] + 1, lane = threadIdx.x % 32;
+  for (int base = 0, before = 0; base < n_seqs; base += 32) {
+    int n = base + lane < n_seqs ? step.seqs[base + lane].n_rows : 0;
+    if (n >= kFlashManyRows) n = 0;
+    int sum = n;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, sum, d);
+      if (lane >= d) sum += other;
+    }
+    const uint32_t reached = __ballot_sync(0xffffffffu, before + sum > i);
+    if (reached) {
+      const int at = __ffs(reached) - 1, start = before + __shfl_sync(0xffffffffu, sum - n, at);
+      return step.seqs[base + at].first_row + i - start;
+    }
+    before += __shfl_sync(0xffffffffu, sum, 31);
+  }
+  return -1;
+}
+
+struct Seen { int from, to; };                                              // positions
+__device__ Seen seen_by(const PagedAttention& op, int position) { return {op.window > 0 ? max(0, position - op.window + 1) : 0, position + 1}; }
+
+// Scratch: [row of this launch][tile][head][m, l, o of kDim].
+template <class T, int kDim>
+__global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, float* partial, int first, bool all) {
+  constexpr int kRowBytes = 2 * kDim, kPieceBytes = kPiece * kRowBytes, kChunks = kDim / 8;
+  extern __shared__ __align__(1024) std::byte pieces[];
+  follow();
+  const int tile = blockIdx.x, kv_head = blockIdx.y, lane = threadIdx.x, g = lane / 4, q = lane % 4;
+  const int row = few_row(step, int(op.q.rows), first + blockIdx.z, all);
+  if (row < 0) return;
+  const int share = op.n_heads / op.n_kv_heads;
+  const Seen seen = seen_by(op, step.positions[row]);
+  const int start = tile * kFlashTile;
+  if (start + kFlashTile <= seen.from || start >= seen.to) return;
+  const int32_t* pages = step.pages + step.seqs[step.seq_of[row]].first_page[op.kv.group];
+
+  // A piece never straddles pages of 32 or more; pages of 16 hold half of one.
+  const auto fetch = [&](int piece) {
+    if (piece < 2 * kPieces) {
+      const int plane = piece / kPieces, begin = start + piece % kPieces * kPiece;
+      std::byte* to = pieces + piece % kDepth * kPieceBytes;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int head_of = begin + half * 16;
+        const bool any = head_of < seen.to && head_of + 16 > seen.from;
+        const std::byte* page = any ? op.kv.plane(plane, pages[head_of / op.kv.page_size]) : op.kv.base;
+        const std::byte* from = page + (any ? 2 * (int64_t{kv_head} * op.kv.page_size + head_of % op.kv.page_size) * kDim : 0);
+#pragma unroll
+        for (int i = 0; i < kChunks / 2; ++i) {
+          const int r = (i * 32 + lane) / kChunks, c = (i * 32 + lane) % kChunks;
+          const bool valid = head_of + r >= seen.from && head_of + r < seen.to;
+          copy_chunk(to + (half * 16 + r) * kRowBytes + ((c ^ (r & 7)) << 4), from + (valid ? r * kRowBytes + c * 16 : 0), valid);
+        }
+      }
+    }
+    commit_chunks();
+  };
+#pragma unroll
+  for (int i = 0; i < kDepth - 1; ++i) fetch(i);
+
+  uint32_t queries[kDim / 16][4];
+  load_queries<T>(queries, q, [&](int r) {
+    const int head = g + 8 * r;
+    return head < share ? reinterpret_cast<const float*>(op.q.data + row * op.q.stride) + (kv_head * share + head) * kDim : nullptr;
+  });
+  float scores[64];
+#pragma unroll
+  for (int i = 0; i < 64; ++i) scores[i] = 0;
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    await_chunks<kDepth - 2>();
+    __syncwarp();
+    fetch(piece + kDepth - 1);
+    const std::byte* keys = pieces + piece % kDepth * kPieceBytes;
+#pragma unroll
+    for (int k = 0; k < kDim / 16; ++k)
+#pragma unroll
+      for (int pair = 0; pair < kPiece / 16; ++pair) {
+        // Matrices: positions 0-7 at both halves of the 16 dimensions, then positions 8-15.
+        const int r = pair * 16 + lane / 16 * 8 + lane % 8, c = 2 * k + lane / 8 % 2;
+        uint32_t b[4];
+        load_matrices<false>(b, keys + r * kRowBytes + ((c ^ (r & 7)) << 4));
+        float* s = scores + 4 * (piece * 4 + pair * 2);
+        mma<T>(s, queries[k], b[0], b[1]);
+        mma<T>(s + 4, queries[k], b[2], b[3]);
+      }
+    __syncwarp();
+  }
+  const float factor = exponent_factor(op);
+  if (op.softcap > 0) cap_scores(scores, op.scale, op.softcap);
+  if (start < seen.from || start + kFlashTile > seen.to) mask_scores(scores, start, {seen.from, seen.from}, {seen.to, seen.to}, q);
+  uint32_t p[8][4];
+  float m[2], l[2];
+  softmax_tile<T>(p, m, l, scores, factor);
+
+  float out[kDim / 2];
+#pragma unroll
+  for (int i = 0; i < kDim / 2; ++i) out[i] = 0;
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    await_chunks<kDepth - 2>();
+    __syncwarp();
+    fetch(kPieces + piece + kDepth - 1);
+    const std::byte* values = pieces + piece % kDepth * kPieceBytes;
+#pragma unroll
+    for (int t = 0; t < kPiece / 16; ++t)
+#pragma unroll
+      for (int d = 0; d < kDim / 16; ++d) {
+        // Matrices: positions 0-7 and 8-15 at the first 8 dimensions, then at the next.
+        const int r = t * 16 + lane / 8 % 2 * 8 + lane % 8, c = 2 * d + lane / 16;
+        uint32_t b[4];
+        load_matrices<true>(b, values + r * kRowBytes + ((c ^ (r & 7)) << 4));
+        mma<T>(out + 8 * d, p[piece * 2 + t], b[0], b[1]);
+        mma<T>(out + 8 * d + 4, p[piece * 2 + t], b[2], b[3]);
+      }
+    __syncwarp();
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (g + 8 * r >= share) continue;
+    float* to = partial + ((int64_t{blockIdx.z} * gridDim.x + tile) * op.n_heads + kv_head * share + g + 8 * r) * (kDim + 2);
+    if (q == 0) *reinterpret_cast<float2*>(to) = {m[r], l[r]};
+#pragma unroll
+    for (int j = 0; j < kDim / 8; ++j) *reinterpret_cast<float2*>(to + 2 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+  }
+}
+
+// One warp folds a head of a row. The factors of 32 tiles at a time come from their running maximum, which a scan gives to all lanes at once (one after the other
+// they took most of the time of long contexts); then the tiles are added in order, several on their way.
+template <int kDim>
+__global__ void __launch_bounds__(32) fold_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, const float* partial, int n_tiles, int first, bool all) {
+  follow();
+  const int head = blockIdx.x, lane = threadIdx.x, row = few_row(step, int(op.q.rows), first + blockIdx.y, all);
+  if (row < 0) return;
+  constexpr int kOwn = kDim / 64, kAhead = 8;                                // kOwn: pairs a lane
+  const Seen seen = seen_by(op, step.positions[row]);
+  const float factor = exponent_factor(op);
+  float m = -CUDART_INF_F, l = 0;
+  float2 o[kOwn] = {};
+  const float* from = partial + (int64_t{blockIdx.y} * n_tiles * op.n_heads + head) * (kDim + 2);
+  const int last = (seen.to - 1) / kFlashTile;
+  const auto part = [&](int tile) { return reinterpret_cast<const float2*>(from + int64_t{min(tile, last)} * op.n_heads * (kDim + 2)); };
+  for (int base = seen.from / kFlashTile; base <= last; base += 32) {
+    const float2 state = base + lane <= last ? part(base + lane)[0] : float2{-CUDART_INF_F, 0};
+    float top = fmaxf(state.x, m);                                           // of all tiles up to the lane's
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const float other = __shfl_up_sync(0xffffffffu, top, d);
+      if (lane >= d) top = fmaxf(top, other);
+    }
+    float before = __shfl_up_sync(0xffffffffu, top, 1), unused = 0, my_keep, my_take;
+    if (lane == 0) before = m;
+    fold(before, unused, state.x, 0, factor, my_keep, my_take);
+    for (int i = 0; i < 32 && base + i <= last; i += kAhead) {
+      float2 v[kAhead][kOwn];
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a)
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) v[a][j] = part(base + i + a)[1 + j * 32 + lane];
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) {
+        if (base + i + a > last) break;
+        const float keep = __shfl_sync(0xffffffffu, my_keep, i + a), take = __shfl_sync(0xffffffffu, my_take, i + a), l2 = __shfl_sync(0xffffffffu, state.y, i + a);
+        l = folded(l, l2, keep, take);
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) o[j] = {folded(o[j].x, v[a][j].x, keep, take), folded(o[j].y, v[a][j].y, keep, take)};
+      }
+    }
+    m = __shfl_sync(0xffffffffu, top, 31);
+  }
+  const float* sinks = reinterpret_cast<const float*>(op.sinks.data);
+  const float norm = norm_of(m, l, factor, sinks ? sinks + head : nullptr);
+  float* out = reinterpret_cast<float*>(op.out.data + row * op.out.stride) + head * kDim;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) *reinterpret_cast<float2*>(out + i * 64 + 2 * lane) = {__fmul_rn(o[i].x, norm), __fmul_rn(o[i].y, norm)};
+}
+
+template <class T, int kDim>
+void launch(const PagedAttention& op, const Launch& l, int n_few) {
+  constexpr int kBytes = kDepth * kPiece * 2 * kDim;
+  const int n_tiles = (l.max_context + kFlashTile - 1) / kFlashTile;
+  const bool all = n_few == int(op.q.rows);
+  cudaFuncSetAttribute(few_rows_kernel<T, kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  for (int first = 0; first < n_few; first += kRowsAtOnce) {
+    const int n = std::min(kRowsAtOnce, n_few - first);
+    launch_kernel(few_rows_kernel<T, kDim>, dim3(n_tiles, op.n_kv_heads, n), 32, kBytes, l.stream, op, l.step, l.attention_scratch, first, all);
+    launch_kernel(fold_kernel<kDim>, dim3(op.n_heads, n), 32, 0, l.stream, op, l.step, static_cast<const float*>(l.attention_scratch), n_tiles, first, all);
+  }
+}
+
+int few_rows(const PagedAttention& op, const Launch& l) { return flash_many_rows_supports(op, l) ? std::min(l.n_few_rows, int(op.q.rows)) : int(op.q.rows); }
+
+}  // namespace
+
+// Heads of 256 stay with the f32 kernel: on the H200 some of their rows differed between batches in the one run that tried them, before uploads were waited for.
+bool flash_supports(const PagedAttention& op) {
+  const FormatId f = op.kv.planes[0].format;
+  return (f == FormatId::f16 || f == FormatId::bf16) && op.kv.planes[1].format == f && op.head_dim == op.v_dim && (op.head_dim == 64 || op.head_dim == 128) &&
+         op.n_heads <= 16 * op.n_kv_heads && op.scale > 0 && op.q.stride % 16 == 0 && op.out.stride % 8 == 0 && reinterpret_cast<uintptr_t>(op.q.data) % 16 == 0;
+}
+
+int64_t flash_scratch_needed(const PagedAttention& op, const Launch& l) {
+  return int64_t{4} * std::min(few_rows(op, l), kRowsAtOnce) * ((l.max_context + kFlashTile - 1) / kFlashTile) * op.n_heads * (op.v_dim + 2);
+}
+
+void flash_attention(const PagedAttention& op, const Launch& l) {
+  const int n_few = few_rows(op, l);
+  if (n_few < int(op.q.rows)) flash_many_rows(op, l);
+  if (n_few == 0) return;
+  const bool half = op.kv.planes[0].format == FormatId::f16;
+  switch (op.head_dim) {
+    case 64: half ? launch<__half, 64>(op, l, n_few) : launch<__nv_bfloat16, 64>(op, l, n_few); break;
+    case 128: half ? launch<__half, 128>(op, l, n_few) : launch<__nv_bfloat16, 128>(op, l, n_few); break;
+    default: half ? launch<__half, 256>(op, l, n_few) : launch<__nv_bfloat16, 256>(op, l, n_few); break;
+  }
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,227 @@
+// Attention of whole prompts on sm_90a. A block takes 128 rows, tokens x the query heads that share a KV head, and walks over the tiles of 128 positions that they
+// see. One warpgroup copies K and V rows from their pages into a ring of tiles in shared memory; two take 64 rows each: while one is at its softmax, the other
+// has the tensor cores. Queries stay in shared memory, a tile's result and the fold of those before it in registers.
+//
+// Rows of a step are cut into blocks without regard to sequences; a block does the sequences it meets one after the other. The last rows come first: with a
+// causal mask they take longest.
+#include <algorithm>
+
+#include "cuda/kernels/flash.h"
+#include "cuda/lib/flash.h"
+#include "cuda/lib/launch.h"
+#include "cuda/lib/wgmma.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int kRows = 128, kConsumers = 2, kThreads = 128 * (kConsumers + 1), kPanelBytes = kFlashTile * 128;
+
+template <int kDim>
+constexpr int kTileBytes = kDim / 64 * kPanelBytes;                         // [panel of 64 dimensions][position][128 bytes, swizzled]
+template <int kDim>
+constexpr int kQueryBytes = kDim / 64 * kRows * 128;                        // [warpgroup][panel][row of 64][128 bytes, swizzled]
+template <int kDim>
+constexpr int kStages = (225 * 1024 - kQueryBytes<kDim>) / kTileBytes<kDim> < 8 ? (225 * 1024 - kQueryBytes<kDim>) / kTileBytes<kDim> : 8;
+constexpr int kLag = 3;                                                     // tiles on their way before the oldest is waited for
+
+// Rows [first, last) of one sequence, and the tiles they see.
+struct Segment { int first, last, seq, first_position, last_position, first_tile, last_tile, first_seen; };
+
+__device__ bool next_segment(Segment& s, int from, int end, const PagedAttention& op, const StepView& step) {
+  while (from < end) {
+    const StepSeq& seq = step.seqs[step.seq_of[from]];
+    s.first = from, s.last = min(end, seq.first_row + seq.n_rows), s.seq = step.seq_of[from];
+    if (seq.n_rows >= kFlashManyRows) {
+      s.first_position = step.positions[s.first], s.last_position = step.positions[s.last - 1];
+      s.first_seen = op.window > 0 ? max(0, s.first_position - op.window + 1) : 0;
+      s.first_tile = s.first_seen / kFlashTile, s.last_tile = s.last_position / kFlashTile;
+      return true;
+    }
+    from = s.last;
+  }
+  return false;
+}
+
+// The warpgroup's 64 rows in the format of K, zeros for rows that are not of this sequence.
+template <class T, int kDim>
+__device__ void put_queries(std::byte* to, int group, int first_row, int tokens_a_block, int share, int kv_head, int first, int last, const PagedAttention& op) {
+  for (int i = threadIdx.x % 128; i < 64 * kDim / 8; i += 128) {
+    const int r = i / (kDim / 8), c = i % (kDim / 8), row = group * 64 + r, token = first_row + row / share;
+    uint4 v{0, 0, 0, 0};
+    if (row < tokens_a_block * share && token >= first && token < last) {
+      const float4* x = reinterpret_cast<const float4*>(reinterpret_cast<const float*>(op.q.data + token * op.q.stride) + (kv_head * share + row % share) * kDim + 8 * c);
+      const float4 a = x[0], b = x[1];
+      v = {pack<T>(a.x, a.y), pack<T>(a.z, a.w), pack<T>(b.x, b.y), pack<T>(b.z, b.w)};
+    }
+    *reinterpret_cast<uint4*>(to + c / 8 * 64 * 128 + swizzled(r, c % 8)) = v;
+  }
+}
+
+template <class T, int kDim>
+__global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, int n_blocks) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  constexpr int kDepth = kStages<kDim>;
+  extern __shared__ std::byte raw_shared[];
+  __shared__ Barrier full[kDepth], empty[kDepth];
+  std::byte* tiles = raw_shared + (-shared_address(raw_shared) & 1023);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
+  start_dependents();
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], 128), init_barrier(&empty[s], kConsumers * 4);
+    publish_barriers();
+  }
+  __syncthreads();
+  await_predecessors();
+  const int share = op.n_heads / op.n_kv_heads, kv_head = blockIdx.x % op.n_kv_heads, block = n_blocks - 1 - int(blockIdx.x) / op.n_kv_heads;
+  const int tokens_a_block = kRows / share, first_row = block * tokens_a_block, end_row = min(first_row + tokens_a_block, int(op.q.rows));
+  int stage = 0;
+  uint32_t phase = 0;
+  const auto advance = [&] {
+    if (++stage == kDepth) stage = 0, phase ^= 1;
+  };
+  Segment s;
+
+  if (group == kConsumers) {
+    shrink_registers<56>();
+    const int thread = threadIdx.x % 128, page_size = op.kv.page_size;
+    constexpr int kChunks = kDim / 8, kRowsAtOnce = 128 / kChunks;
+    const int chunk = thread % kChunks, row = thread / kChunks;
+    int n_open = 0, oldest = 0;                                             // stages asked for and not yet announced
+    const auto announce = [&] {
+      fence_for_wgmma();
+      arrive(&full[oldest]);
+      oldest = oldest + 1 == kDepth ? 0 : oldest + 1;
+      --n_open;
+    };
+    for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
+      const int32_t* pages = step.pages + step.seqs[s.seq].first_page[op.kv.group];
+      // Lane i looks up the page of the tile's i-th 16 positions, one tile ahead: the copies never wait for the table.
+      const auto page_of = [&](int tile) {
+        const int position = tile * kFlashTile + lane * 16;
+        return lane < 8 && position + 16 > s.first_seen && position <= s.last_position ? pages[position / page_size] : 0;
+      };
+      int next_page = page_of(s.first_tile);
+      for (int tile = s.first_tile; tile <= s.last_tile; ++tile) {
+        const int page = next_page;
+        if (tile < s.last_tile) next_page = page_of(tile + 1);
+        for (int plane = 0; plane < 2; ++plane) {
+          await(&empty[stage], phase ^ 1);
+          std::byte* to = tiles + stage * kTileBytes<kDim> + chunk / 8 * kPanelBytes + swizzled(row, chunk % 8);
+          const std::byte* from_head = op.kv.base + op.kv.offsets[plane] + (int64_t{kv_head} * page_size * kDim + chunk * 8) * 2;
+          const int first = tile * kFlashTile + row;
+#pragma unroll
+          for (int i = 0; i < kFlashTile / kRowsAtOnce; ++i) {
+            const int position = first + i * kRowsAtOnce;
+            const bool valid = position >= s.first_seen && position <= s.last_position;
+            const int64_t page_start = __shfl_sync(0xffffffffu, page, i * kRowsAtOnce / 16) * op.kv.page_bytes;
+            copy_chunk(to + i * kRowsAtOnce * 128, from_head + page_start + (position & (page_size - 1)) * (kDim * 2), valid);
+          }
+          commit_chunks();
+          advance();
+          if (++n_open > kLag) {
+            await_chunks<kLag>();
+            announce();
+          }
+        }
+      }
+    }
+    await_chunks<0>();
+    while (n_open > 0) announce();
+  } else {
+    grow_registers<224>();
+    const int g = lane / 4, q = lane % 4;
+    const float factor = exponent_factor(op);
+    std::byte* queries = tiles + kDepth * kTileBytes<kDim> + group * (kQueryBytes<kDim> / 2);
+    for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
+      int token[2], head[2], sees_from[2], sees_to[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int row = group * 64 + warp % 4 * 16 + g + 8 * r;
+        token[r] = first_row + row / share, head[r] = kv_head * share + row % share;
+        const bool active = row < tokens_a_block * share && token[r] >= s.first && token[r] < s.last;
+        if (!active) token[r] = -1;
+        const int position = active ? step.positions[token[r]] : s.first_position;
+        sees_from[r] = op.window > 0 ? position - op.window + 1 : 0, sees_to[r] = position + 1;
+      }
+      sync_threads_of(1 + group, 128);                                       // nobody reads the queries of the segment before any more
+      put_queries<T, kDim>(queries, group, first_row, tokens_a_block, share, kv_head, s.first, s.last, op);
+      fence_for_wgmma();
+      sync_threads_of(1 + group, 128);
+      float total[kDim / 2], m[2] = {-CUDART_INF_F, -CUDART_INF_F}, l[2] = {0, 0};
+#pragma unroll
+      for (int i = 0; i < kDim / 2; ++i) total[i] = 0;
+      for (int tile = s.first_tile; tile <= s.last_tile; ++tile) {
+        float scores[64];
+        await(&full[stage], phase);
+        const std::byte* keys = tiles + stage * kTileBytes<kDim>;
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < kDim / 16; ++k) {
+          const uint64_t a = wgmma_tile(queries + k / 4 * 64 * 128) + 2 * (k % 4), b = wgmma_tile(keys + k / 4 * kPanelBytes) + 2 * (k % 4);
+          if (k == 0) wgmma<T, true>(scores, a, b);
+          else wgmma<T, false>(scores, a, b);
+        }
+        wgmma_commit();
+        wgmma_await<0>();
+        hold(scores);
+        if (lane == 0) arrive(&empty[stage]);
+        advance();
+        if (op.softcap > 0) cap_scores(scores, op.scale, op.softcap);
+        const int first = tile * kFlashTile;
+        if (first + kFlashTile - 1 > s.first_position || (op.window > 0 && first <= s.last_position - op.window)) mask_scores(scores, first, sees_from, sees_to, q);
+        uint32_t p[8][4];
+        float tile_m[2], tile_l[2];
+        softmax_tile<T>(p, tile_m, tile_l, scores, factor);
+        float out[kDim / 2];
+        await(&full[stage], phase);
+        const uint64_t values = wgmma_tile(tiles + stage * kTileBytes<kDim>, kPanelBytes);
+        wgmma_fence();
+#pragma unroll
+        for (int t = 0; t < 8; ++t) {
+          if (t == 0) wgmma<T, true, true>(out, p[t], values);
+          else wgmma<T, true, false>(out, p[t], values + t * (2048 >> 4));
+        }
+        wgmma_commit();
+        float keep[2], take[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) fold(m[r], l[r], tile_m[r], tile_l[r], factor, keep[r], take[r]);
+        wgmma_await<0>();
+        hold(out);
+        if (lane == 0) arrive(&empty[stage]);
+        advance();
+#pragma unroll
+        for (int i = 0; i < kDim / 2; ++i) total[i] = folded(total[i], out[i], keep[i / 2 % 2], take[i / 2 % 2]);
+      }
+      const float* sinks = reinterpret_cast<const float*>(op.sinks.data);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if (token[r] < 0) continue;
+        const float norm = norm_of(m[r], l[r], factor, sinks ? sinks + head[r] : nullptr);
+        float* out = reinterpret_cast<float*>(op.out.data + token[r] * op.out.stride) + head[r] * kDim + 2 * q;
+#pragma unroll
+        for (int j = 0; j < kDim / 8; ++j) *reinterpret_cast<float2*>(out + 8 * j) = {__fmul_rn(total[4 * j + 2 * r], norm), __fmul_rn(total[4 * j + 2 * r + 1], norm)};
+      }
+    }
+  }
+#endif
+}
+
+template <class T, int kDim>
+void launch(const PagedAttention& op, const Launch& l) {
+  const int tokens_a_block = kRows / (op.n_heads / op.n_kv_heads), n_blocks = int(op.q.rows + tokens_a_block - 1) / tokens_a_block;
+  constexpr int kBytes = 1024 + kStages<kDim> * kTileBytes<kDim> + kQueryBytes<kDim>;
+  cudaFuncSetAttribute(many_rows_kernel<T, kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  launch_kernel(many_rows_kernel<T, kDim>, n_blocks * op.n_kv_heads, kThreads, kBytes, l.stream, op, l.step, n_blocks);
+}
+
+}  // namespace
+
+bool flash_many_rows_supports(const PagedAttention& op, const Launch& l) { return kHasSm90a && l.compute_capability == 90 && op.head_dim <= 128; }
+
+void flash_many_rows(const PagedAttention& op, const Launch& l) {
+  const bool half = op.kv.planes[0].format == FormatId::f16;
+  if (op.head_dim == 64) half ? launch<__half, 64>(op, l) : launch<__nv_bfloat16, 64>(op, l);
+  else half ? launch<__half, 128>(op, l) : launch<__nv_bfloat16, 128>(op, l);
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,343 @@
+// Matmul for 1 to 8 tokens, where a token costs the weights it reads. One block a multiprocessor stays and walks over row tiles; teams of 8 warps take tiles in turn,
+// warp w of a team the units u = w mod 8, and the sums of the warps are added in their order: the same arithmetic as for many tokens.
+//
+// Weights go through a ring of slots in shared memory, one ring a team, a slot being units that lie together, so that one bulk copy fills it: 80 to 90 KB a
+// multiprocessor are on their way (2.5 us of its share of the bandwidth). The ring is filled before the kernel waits for its predecessor. A block takes more than half of
+// a multiprocessor's shared memory: no two of one kernel meet on a multiprocessor while another has none, and the next kernel's block comes when this one's leaves.
+// What was tried on the H200, nvfp4 head (151936 x 4096), share of the bandwidth: copies of a unit by the lanes of its warp (cp.async; 140 instructions a unit) 0.58;
+// bulk copies asked for by the multiplying warps in turn 0.56, waiting for the slot before the multiplication instead of after it 0.54; one warp that asks for both
+// teams 0.74; one for each 0.80 (97 instructions a unit, 0.69 a cycle and scheduler). Prefetching further units into the second-level cache made it slower.
+//
+// What surrounds a matmul is done on its way (Around): the norm of its input by each block for itself, which costs less than a kernel in between; the addition to the
+// residual stream or the activation where the sums end. All of it in the order and rounding of the separate kernels.
+#include <algorithm>
+
+#include "cuda/kernels/kernels.h"
+#include "cuda/lib/activation.h"
+#include "cuda/lib/launch.h"
+#include "cuda/lib/row_norm.h"
+#include "cuda/lib/stage.h"
+#include "cuda/lib/unit.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int kTeam = 8;                                                    // warps
+constexpr int kMaxTokens = 8;
+constexpr int kAloneBytes = 116 << 10;                                      // of shared memory: two blocks of this do not fit
+static_assert(kTeam * 32 == kNormThreads);
+
+struct Part {                                                               // one weight of the op
+  const std::byte* units;
+  float* out;
+  const float* bias;
+  int64_t out_stride;                                                       // in floats
+  int rows, first_tile;
+  float scale;
+};
+
+struct Few {
+  Part part[3];
+  int n_parts, n_tiles, n_units, n_tokens, cols;
+  const std::byte* x;
+  int64_t x_stride;                                                         // bytes
+  bool x_bf16;                                                              // rows padded with zeros to whole units
+  const float* norm_weight;                                                 // the input is norm(x) * (weight + offset), also written to `normed`; null: as it is
+  float* normed;
+  int64_t normed_stride;
+  float eps, weight_offset;
+  bool norm, activate;                                                      // activate: part 0 is the gate, part 1 what it gates
+  ActKind act;
+  float* residual;                                                          // += residual_scale * out[0]; null: none
+  int64_t residual_stride;
+  float residual_scale;
+  __nv_bfloat16* bf16_out;                                                  // the activated rows again, for the next matmul; null: none
+  int64_t bf16_stride;
+  int shared_stride;                                                        // of the input's rows in shared memory
+};
+
+// Teams of a block, slots of a team's ring, units of a slot that a warp takes: 60 to 90 KB in all; formats that need many instructions a byte have two teams.
+template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 5, kEach = 2; };
+template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 5, kEach = 1; };
+template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1; };
+
+// Shared memory: gates [team][slot] arrived, then left | rings [team][slot] units | input [token][shared_stride] bf16 | sums [team][2][warp][token][16] f32 | 8 floats a team.
+template <class Unit>
+struct Layout {
+  using P = Plan<Unit>;
+  static constexpr int kGates = 256, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
+  static_assert(P::kTeams * P::kSlots * 16 <= kGates);
+  __host__ __device__ static int sums_at(const Few& f) { return kGates + P::kTeams * kRing + f.n_tokens * f.shared_stride; }
+  static int bytes(const Few& f) { return sums_at(f) + P::kTeams * (2 * kTeam * f.n_tokens * 16 + kTeam) * 4; }
+};
+
+__device__ void put_four(std::byte* row, int k, const float4& v) { *reinterpret_cast<uint2*>(row + 2 * k) = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)}; }
+
+// The input's rows as bf16 in shared memory.
+template <int kTeams>
+__device__ void take_input(std::byte* to, float* reduce, const Few& f) {
+  const int team = threadIdx.x / kNormThreads, thread = threadIdx.x % kNormThreads, padded = f.n_units * kUnit;
+  if (f.norm) {
+    constexpr int kHeld = 4;                                                // chunks a thread keeps; more are read again
+    float4 weight[kHeld];
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int k = 4 * (thread + i * kNormThreads);
+      weight[i] = f.norm_weight ? four_of(f.norm_weight, k, f.cols) : float4{1, 1, 1, 1};
+    }
+    await_predecessors();
+    for (int token = team; token < f.n_tokens; token += kTeams) {
+      const float* x = reinterpret_cast<const float*>(f.x + token * f.x_stride);
+      float4 v[kHeld];
+      float squares = 0;
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) v[i] = four_of(x, 4 * (thread + i * kNormThreads), f.cols);
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) squares = add_squares(squares, v[i]);
+      for (int k = 4 * (thread + kHeld * kNormThreads); k < f.cols; k += 4 * kNormThreads) squares = add_squares(squares, four_of(x, k, f.cols));
+      const float factor = rms_factor(group_sum(squares, reduce + team * kTeam, team), f.cols, f.eps);
+      const auto finish = [&](float4 y, const float4& w, int k) {
+        const float offset = f.norm_weight ? f.weight_offset : 0.0f;
+        y = {y.x * factor * (w.x + offset), y.y * factor * (w.y + offset), y.z * factor * (w.z + offset), y.w * factor * (w.w + offset)};
+        if (k < padded) put_four(to + token * f.shared_stride, k, y);
+        if (blockIdx.x > 0) return;
+        float* out = f.normed + token * f.normed_stride + k;
+        if (k < f.cols) out[0] = y.x;
+        if (k + 1 < f.cols) out[1] = y.y;
+        if (k + 2 < f.cols) out[2] = y.z;
+        if (k + 3 < f.cols) out[3] = y.w;
+      };
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) finish(v[i], weight[i], 4 * (thread + i * kNormThreads));
+      for (int k = 4 * (thread + kHeld * kNormThreads); k < padded; k += 4 * kNormThreads)
+        finish(four_of(x, k, f.cols), f.norm_weight ? four_of(f.norm_weight, k, f.cols) : float4{1, 1, 1, 1}, k);
+    }
+    return;
+  }
+  await_predecessors();
+  const int n_threads = kTeams * kNormThreads;
+  for (int token = 0; token < f.n_tokens; ++token) {
+    std::byte* row = to + token * f.shared_stride;
+    if (f.x_bf16) {
+#pragma unroll 4
+      for (int k = 8 * int(threadIdx.x); k < padded; k += 8 * n_threads)
+        *reinterpret_cast<uint4*>(row + 2 * k) = __ldcg(reinterpret_cast<const uint4*>(f.x + token * f.x_stride + 2 * k));
+    } else {
+      const float* x = reinterpret_cast<const float*>(f.x + token * f.x_stride);
+#pragma unroll 4
+      for (int k = 4 * int(threadIdx.x); k < padded; k += 4 * n_threads) put_four(row, k, four_of(x, k, f.cols));
+    }
+  }
+}
+
+// Teams, and for each a warp that asks for its weights (one warp for both: a lane that waits keeps the other from asking).
+template <class Unit>
+__global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Plan<Unit>::kTeams) few_tokens_kernel(const __grid_constant__ Few f) {
+#if __CUDA_ARCH__ >= 900
+  constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots, kEach = Plan<Unit>::kEach, kSlotUnits = kEach * kTeam;
+  using L = Layout<Unit>;
+  extern __shared__ __align__(128) std::byte memory[];
+  uint64_t* const gates = reinterpret_cast<uint64_t*>(memory);               // [team][slot] arrived, then left
+  constexpr int kLeft = kTeams * kSlots;
+  const int n_teams = gridDim.x * kTeams;
+  start_dependents();
+
+  // What team `me` of all goes through: tiles me, me + n_teams, ... of the parts in a row; with an activation each tile of part 0 and then the same of part 1.
+  struct Place {
+    int tile, which;
+    __device__ const Part& part(const Few& f) const {
+      int i = which;
+      if (!f.activate)
+        while (i + 1 < f.n_parts && tile >= f.part[i + 1].first_tile) ++i;
+      return f.part[i];
+    }
+  };
+  const auto place = [&](int me, int nth) { return f.activate ? Place{me + nth / 2 * n_teams, nth % 2} : Place{me + nth * n_teams, 0}; };
+
+  const int any_warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);    // the compiler sees that a warp agrees on it
+  if (any_warp >= kTeams * kTeam) {
+    if (threadIdx.x == kTeams * kTeam * 32) {
+      for (int i = 0; i < kLeft; ++i) init_gate(gates + i, 1), init_gate(gates + kLeft + i, kTeam);
+      publish_gates();
+    }
+    __syncwarp();
+    __syncthreads();
+    if (threadIdx.x % 32 > 0) return;
+    const int team = any_warp - kTeams * kTeam, me = team * gridDim.x + blockIdx.x;
+    int slot = 0;
+    uint32_t phase = 1;                                                      // the first time round a slot is free
+    for (int nth = 0;; ++nth) {
+      const Place at = place(me, nth);
+      if (at.tile >= f.n_tiles) return;
+      const Part& part = at.part(f);
+      const std::byte* units = part.units + int64_t{at.tile - part.first_tile} * f.n_units * Unit::kBytes;
+      for (int first = 0; first < f.n_units; first += kSlotUnits, units += L::kSlotBytes) {
+        await_gate(gates + kLeft + team * kSlots + slot, phase);
+        stage(memory + L::kGates + team * L::kRing + slot * L::kSlotBytes, units, min(kSlotUnits, f.n_units - first) * Unit::kBytes, gates + team * kSlots + slot);
+        if (++slot == kSlots) slot = 0, phase ^= 1;
+      }
+    }
+  }
+  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  const int team = any_warp / kTeam, warp = any_warp % kTeam;
+  const int me = team * gridDim.x + blockIdx.x;
+  uint64_t* const arrived = gates + team * kSlots;
+  const std::byte* const my_units = memory + L::kGates + team * L::kRing + warp * Unit::kBytes;
+  std::byte* const input = memory + L::kGates + kTeams * L::kRing;
+  float* const all_sums = reinterpret_cast<float*>(memory + L::sums_at(f));
+  __syncthreads();
+  take_input<kTeams>(input, all_sums + kTeams * 2 * kTeam * f.n_tokens * 16, f);
+  asm volatile("bar.sync 4, %0;" ::"n"(kTeams * kTeam * 32) : "memory");     // of the teams
+
+  // Tokens that are not there stay zeros.
+  const bool there = g < f.n_tokens;
+  const uint32_t my_x = address_of(input) + (there ? g : 0) * f.shared_stride + 2 * (lane_input<Unit::kHalves>(q, 0) + kUnit * warp);
+  constexpr int kSecond = 2 * (lane_input<Unit::kHalves>(0, 1) - lane_input<Unit::kHalves>(0, 0));
+  uint4 x0{0, 0, 0, 0}, x1{0, 0, 0, 0};
+  // Who writes which sum of a tile.
+  const int e = threadIdx.x % (kTeam * 32), row_of_tile = e % 16, token = e / 16;
+  float gate = 0;
+  int slot = 0, parity = 0;
+  uint32_t phase = 0;
+  for (int nth = 0;; ++nth) {
+    const Place at = place(me, nth);
+    if (at.tile >= f.n_tiles) break;
+    const Part& part = at.part(f);
+    const int row = (at.tile - part.first_tile) * kTileRows + row_of_tile;
+    const bool writes = token < f.n_tokens && row < part.rows;
+    // Asked for now, needed when the tile is done.
+    const float bias = writes && part.bias ? part.bias[row] : 0.0f;
+    const float before = writes && f.residual ? __ldcg(f.residual + token * f.residual_stride + row) : 0.0f;
+
+    float acc[1][4] = {{0, 0, 0, 0}};
+    uint32_t x = my_x;
+    const auto multiply = [&](const std::byte* unit, uint32_t x) {
+      const auto held = Unit::template load<Staged>(unit, lane);
+      load_where(x0, x, there);
+      load_where(x1, x + kSecond, there);
+      const uint32_t b[1][8] = {{x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w}};
+      Unit::multiply(acc, held, b);
+    };
+#pragma unroll 1
+    for (int first = 0; first < f.n_units; first += kSlotUnits) {
+      await_gate(arrived + slot, phase);
+      __syncwarp();
+      const std::byte* unit = my_units + slot * L::kSlotBytes;
+      if (first + kSlotUnits <= f.n_units) {
+#pragma unroll
+        for (int each = 0; each < kEach; ++each) multiply(unit + each * kTeam * Unit::kBytes, x + each * 2 * kUnit * kTeam);
+      } else {
+        for (int each = 0; first + each * kTeam + warp < f.n_units && each < kEach; ++each) multiply(unit + each * kTeam * Unit::kBytes, x + each * 2 * kUnit * kTeam);
+      }
+      x += kEach * 2 * kUnit * kTeam;
+      __syncwarp();
+      if (lane == 0) pass_gate(arrived + kLeft + slot);
+      if (++slot == kSlots) slot = 0, phase ^= 1;
+    }
+
+    // [warp][token][row]; one barrier a tile: the other half of the sums is free by then.
+    float* const sums = all_sums + (team * 2 + parity) * kTeam * f.n_tokens * 16;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (2 * q + i % 2 < f.n_tokens) sums[(warp * f.n_tokens + 2 * q + i % 2) * 16 + g + (i >= 2 ? 8 : 0)] = acc[0][i];
+    sync_group(team);
+    if (writes) {
+      float sum = 0;
+#pragma unroll
+      for (int w = 0; w < kTeam; ++w) sum += sums[(w * f.n_tokens + token) * 16 + row_of_tile];
+      sum = __fmul_rn(sum, part.scale);                                     // never fused with the addition: every kernel of this arithmetic rounds here
+      if (part.bias) sum = __fadd_rn(sum, bias);
+      if (f.activate && at.which == 0) gate = sum;
+      else if (f.activate) {
+        const float value = __fmul_rn(act(f.act, gate), sum);
+        f.part[0].out[token * f.part[0].out_stride + row] = value;
+        if (f.bf16_out) f.bf16_out[token * f.bf16_stride + row] = __float2bfloat16_rn(value);
+      } else {
+        part.out[token * part.out_stride + row] = sum;
+        if (f.residual) f.residual[token * f.residual_stride + row] = fmaf(f.residual_scale, sum, before);
+      }
+    }
+    parity ^= 1;
+  }
+#endif
+}
+
+template <class Unit>
+bool run(Few f, const Launch& l, bool only_ask) {
+  // Rows of tokens start in different banks.
+  f.shared_stride = f.n_units * kUnit * 2 + (Unit::kHalves ? 64 : 16);
+  const int bytes = std::max(Layout<Unit>::bytes(f), kAloneBytes);
+  if (bytes > l.max_shared_bytes) return false;
+  if (only_ask) return true;
+  f.n_tiles = 0;
+  for (int i = 0; i < f.n_parts; ++i) {
+    f.part[i].first_tile = f.activate ? 0 : f.n_tiles;
+    f.part[i].scale *= Unit::kFactor;
+    const int n = (f.part[i].rows + kTileRows - 1) / kTileRows;
+    f.n_tiles = f.activate ? n : f.n_tiles + n;
+  }
+  const auto kernel = few_tokens_kernel<Unit>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  launch_kernel(kernel, std::min(f.n_tiles, l.n_sms), Plan<Unit>::kTeams * (kTeam + 1) * 32, bytes, l.stream, f);
+  return true;
+}
+
+bool run(const Matmul& op, const Around& around, const Launch& l, bool only_ask) {
+  if (op.x.rows < 1 || op.x.rows > kMaxTokens || l.compute_capability < 90) return false;
+  Few f{};
+  const Weight* first = nullptr;
+  for (int i = 0; i < 3; ++i) {
+    const Weight* w = op.w[i];
+    if (!w) continue;
+    if (!first) first = w;
+    if (w->arithmetic.x == FormatId::f32 || w->format != first->format) return false;
+    f.part[f.n_parts++] = {w->packed.data, op.out[i].f32(), op.bias[i].data ? op.bias[i].f32() : nullptr, op.out[i].stride / 4, int(w->rows), 0, w->scale};
+  }
+  if (!first) return false;
+  f.n_tokens = int(op.x.rows);
+  f.cols = int(op.x.cols);
+  f.n_units = (f.cols + kUnit - 1) / kUnit;
+  f.x = op.x.data;
+  f.x_stride = op.x.stride;
+  if (around.norm) {
+    f.norm = true;
+    f.x = around.norm->x.data;
+    f.x_stride = around.norm->x.stride;
+    f.norm_weight = around.norm->weight.data ? around.norm->weight.f32() : nullptr;
+    f.eps = around.norm->eps;
+    f.weight_offset = around.norm->weight_offset;
+    f.normed = op.x.f32();
+    f.normed_stride = op.x.stride / 4;
+  } else if (around.x_bf16) {
+    f.x_bf16 = true;
+    f.x = around.x_bf16;
+    f.x_stride = f.n_units * kUnit * 2;
+  }
+  if (around.activate) {
+    f.activate = true;
+    f.act = around.activate->kind;
+    f.part[0].out = around.activate->out.f32();
+    f.part[0].out_stride = around.activate->out.stride / 4;
+    f.bf16_out = reinterpret_cast<__nv_bfloat16*>(around.bf16_out);
+    f.bf16_stride = (f.part[0].rows + kUnit - 1) / kUnit * kUnit;
+  }
+  if (around.residual) {
+    f.residual = around.residual->x.f32();
+    f.residual_stride = around.residual->x.stride / 4;
+    f.residual_scale = around.residual->pending_scale;
+  }
+  switch (first->format) {
+    case FormatId::nvfp4: return run<Nvfp4Unit>(f, l, only_ask);
+    case FormatId::q8_0: return run<Q8Unit>(f, l, only_ask);
+    case FormatId::q4_0: return run<Q4Unit>(f, l, only_ask);
+    default: return run<Bf16Unit>(f, l, only_ask);
+  }
+}
+
+}  // namespace
+
+bool takes_few_tokens(const Matmul& op, const Launch& l) { return run(op, {}, l, true); }
+
+void matmul_few_tokens(const Matmul& op, const Around& around, const Launch& l) { run(op, around, l, false); }
+
+}  // namespace ridge::cuda

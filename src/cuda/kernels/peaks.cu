@@ -1,0 +1,50 @@
+// Where a row of logits is largest, so that the host need not see the logits to go on greedily. Blocks take pieces of a row; a number and its place are one 64-bit key
+// that grows with the number and falls with the place, so that the largest key does not depend on who comes first. The last block of a row says the result.
+#include "cuda/kernels/kernels.h"
+#include "cuda/lib/launch.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int kThreads = 256, kPiece = 4096;
+constexpr uint32_t kNan = 0xFFFFFFFFu;                                      // above every number's
+
+struct RowState { unsigned long long key; uint32_t n_done, unused; };
+
+__device__ uint32_t ordered(float v) {
+  if (isnan(v)) return kNan;
+  const uint32_t bits = __float_as_uint(v == 0.0f ? 0.0f : v);               // -0 and 0 are equal
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+__global__ void __launch_bounds__(kThreads) peaks_kernel(Peak* peaks, Tensor rows, RowState* states) {
+  __shared__ unsigned long long warp_keys[kThreads / 32];
+  follow();
+  const int row = blockIdx.y, first = blockIdx.x * kPiece, last = min(first + kPiece, int(rows.cols));
+  const float* x = reinterpret_cast<const float*>(rows.data + row * rows.stride);
+  unsigned long long key = 0;
+#pragma unroll 4
+  for (int i = first + threadIdx.x; i < last; i += kThreads) key = max(key, (unsigned long long)ordered(__ldcg(x + i)) << 32 | (0xFFFFFFFFu - uint32_t(i)));
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) key = max(key, __shfl_xor_sync(0xffffffffu, key, d));
+  if (threadIdx.x % 32 == 0) warp_keys[threadIdx.x / 32] = key;
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  for (int w = 1; w < kThreads / 32; ++w) key = max(key, warp_keys[w]);
+  RowState& state = states[row];
+  atomicMax(&state.key, key);
+  __threadfence();
+  if (atomicAdd(&state.n_done, 1u) + 1 < gridDim.x) return;
+  const unsigned long long top = atomicExch(&state.key, 0ull);
+  state.n_done = 0;
+  const uint32_t number = uint32_t(top >> 32), place = 0xFFFFFFFFu - uint32_t(top);
+  peaks[row] = number == kNan ? Peak{-1, 0.0f} : Peak{int32_t(place), x[place]};
+}
+
+}  // namespace
+
+void find_peaks(Peak* peaks, const Tensor& rows, std::byte* state, const Launch& l) {
+  if (rows.rows > 0) launch_kernel(peaks_kernel, dim3((rows.cols + kPiece - 1) / kPiece, rows.rows), kThreads, 0, l.stream, peaks, rows, reinterpret_cast<RowState*>(state));
+}
+
+}  // namespace ridge::cuda

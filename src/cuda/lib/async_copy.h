@@ -1,0 +1,70 @@
+// Copies that run beside the threads, and the barriers they report to (sm_90): a producer asks for bytes, consumers wait for the barrier's phase.
+//   Barrier   counts arrivals and outstanding bytes; a phase ends when both are met. Waits name the parity of the phase they wait for.
+//   bulk      contiguous bytes (multiples of 16), from device memory or to it
+//   chunk     16 bytes a thread (cp.async), zeros where the source is not valid: for rows scattered over pages
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ridge::cuda {
+
+__device__ inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+
+__device__ inline void copy_chunk(void* to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid ? 16 : 0) : "memory");
+}
+__device__ inline void commit_chunks() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kPending>
+__device__ inline void await_chunks() { asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory"); }
+
+#if __CUDA_ARCH__ >= 900
+
+using Barrier = uint64_t;
+
+__device__ inline void init_barrier(Barrier* b, int n_arrivals) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(n_arrivals) : "memory"); }
+__device__ inline void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ inline void arrive(Barrier* b) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(b)) : "memory"); }
+__device__ inline void arrive_expecting(Barrier* b, int n_bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(n_bytes) : "memory");
+}
+__device__ inline void await(Barrier* b, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%0], %1;\n@done bra ready;\nbra again;\nready:\n}" ::"r"(shared_address(b)), "r"(parity)
+      : "memory");
+}
+__device__ inline void copy_bulk(void* to, const void* from, int n_bytes, Barrier* b) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)), "l"(from), "r"(n_bytes), "r"(shared_address(b)) : "memory");
+}
+// The way out: rows of shared memory to device memory. The thread that asked may wait until its source can be written again.
+__device__ inline void store_bulk(void* to, const void* from, int n_bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)), "r"(n_bytes) : "memory");
+}
+__device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ inline void await_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ inline void await_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+// A barrier among n_threads of a block, by number (0 is __syncthreads).
+__device__ inline void sync_threads_of(int id, int n_threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory"); }
+
+// Shared memory written by ordinary stores or copy_chunk becomes visible to the tensor cores' own reads.
+__device__ inline void fence_for_wgmma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Registers of the calling warpgroup: given back by copying warps, taken by multiplying ones.
+template <int kRegisters>
+__device__ inline void shrink_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+template <int kRegisters>
+__device__ inline void grow_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+#endif
+}
+
+#endif
+
+}  // namespace ridge::cuda

@@ -1,0 +1,138 @@
+#include "cuda/lowering.h"
+
+#include <string>
+
+#include "base/check.h"
+
+namespace ridge::cuda {
+namespace {
+
+class Lowering {
+ public:
+  Lowering(const std::vector<Op>& ops, const Launch& launch) : ops_(ops), launch_(launch) {}
+
+  void run() {
+    for (size_t i = 0; i < ops_.size();) i += std::visit([&](const auto& op) { return emit(op, i); }, ops_[i]);
+  }
+
+ private:
+  template <class T>
+  const T* at(size_t i) const { return i < ops_.size() ? std::get_if<T>(&ops_[i]) : nullptr; }
+
+  // Each launches the op at i, with those after it that go along, and says how many that were.
+  template <class Other>
+  size_t emit(const Other& op, size_t) { check_failed(__FILE__, __LINE__, "no CUDA kernel for the op", std::string(name_of(op))); }
+  size_t emit(const Embed& op, size_t) { return embed(op, launch_), 1; }
+  size_t emit(const RopeAngles& op, size_t) { return rope_angles(op, launch_), 1; }
+  size_t emit(const PagedAttention& op, size_t) { return decode_attention_takes(op, launch_) ? decode_attention(op, launch_) : paged_attention(op, launch_), 1; }
+  size_t emit(const Activate& op, size_t) { return activate(op, launch_), 1; }
+  size_t emit(const GatherRows& op, size_t) { return gather_rows(op, launch_), 1; }
+  size_t emit(const ScaleCap& op, size_t) { return scale_cap(op, launch_), 1; }
+  size_t emit(const RopeStore& op, size_t) { return rope_store(op, nullptr, nullptr, launch_), 1; }
+
+  size_t emit(const HeadNorm& op, size_t i) {
+    const auto* second = at<HeadNorm>(i + 1);
+    const auto* rope = at<RopeStore>(second ? i + 2 : i + 1);
+    const auto norms = [&](const HeadNorm& n, const Tensor& x, int n_heads) { return n.x.data == x.data && n.n_heads == n_heads && n.x.cols == n_heads * rope->head_dim; };
+    if (rope && norms(op, rope->q, rope->n_heads) && (!second || norms(*second, rope->k, rope->n_kv_heads))) return rope_store(*rope, &op, second, launch_), second ? 3 : 2;
+    return head_norm(op, launch_), 1;
+  }
+
+  size_t emit(const AddNorm& op, size_t i) {
+    AddNorm rest = op;
+    if (added_ == &op) rest.pending = {};                                    // the matmul before has done it
+    const auto* m = at<Matmul>(i + 1);
+    if (m && m->x.data == op.out.data && m->x.rows == op.out.rows && m->x.cols == op.out.cols && op.kind == NormKind::rms && !op.bias && !rest.pending && takes_few_tokens(*m, launch_))
+      return 1 + emit_few(*m, i + 1, &rest);
+    return add_norm(rest, launch_), 1;
+  }
+
+  size_t emit(const Matmul& op, size_t i) {
+    if (takes_few_tokens(op, launch_)) return emit_few(op, i, nullptr);
+    return matmul(op, launch_), 1;
+  }
+
+  size_t emit_few(const Matmul& op, size_t i, const AddNorm* norm) {
+    Around around{.norm = norm};
+    if (!norm && activated_for_ == i && activated_ == op.x.data) around.x_bf16 = launch_.activated;
+    size_t n_done = 1;
+    const bool two = op.w[0] && op.w[1] && !op.w[2], one = op.w[0] && !op.w[1] && !op.w[2];
+    const auto* act = at<Activate>(i + 1);
+    const auto* next_norm = at<AddNorm>(i + 1);
+    if (two && act && act->gate.data == op.out[0].data && act->up.data == op.out[1].data && act->out.cols == op.w[0]->rows && op.w[0]->rows == op.w[1]->rows && act->kind <= ActKind::relu) {
+      around.activate = act;
+      n_done = 2;
+      if (act->out.cols % 64 == 0 && act->out.cols * 2 * op.x.rows <= launch_.activated_bytes) around.bf16_out = launch_.activated, activated_ = act->out.data, activated_for_ = i + 2;
+    } else if (one && next_norm && next_norm->pending && next_norm->pending.data == op.out[0].data && next_norm->x.cols == op.w[0]->rows &&
+               !(norm && norm->x.data == next_norm->x.data)) {
+      around.residual = added_ = next_norm;
+    }
+    matmul_few_tokens(op, around, launch_);
+    return n_done;
+  }
+
+  const std::vector<Op>& ops_;
+  const Launch& launch_;
+  const AddNorm* added_ = nullptr;           // whose addition is done
+  const std::byte* activated_ = nullptr;     // the tensor that launch_.activated holds in bf16 for the op at activated_for_
+  size_t activated_for_ = 0;
+};
+
+// The forms of the ops that the kernels know: those of the dense families.
+struct Supports {
+  bool operator()(const Embed&) const { return true; }
+  bool operator()(const AddNorm& o) const { return o.kind != NormKind::l2; }
+  bool operator()(const HeadNorm& o) const { return o.kind == NormKind::rms && o.weight && !o.bias; }
+  bool operator()(const Matmul&) const { return true; }
+  bool operator()(const RopeAngles&) const { return true; }
+  bool operator()(const RopeStore& o) const { return o.k && o.v && o.rot_first == 0 && !o.back && o.head_dim == o.v_dim; }
+  bool operator()(const PagedAttention& o) const { return o.chunk == 0 && !o.value_in_key && !o.selected && !o.entries.base && o.head_dim == o.v_dim; }
+  bool operator()(const Activate& o) const { return o.kind <= ActKind::relu && o.limit == 0 && o.gate.cols == o.out.cols; }
+  bool operator()(const GatherRows&) const { return true; }
+  bool operator()(const ScaleCap&) const { return true; }
+  template <class Other> bool operator()(const Other&) const { return false; }
+};
+
+class Mixer {
+ public:
+  void operator()(const Embed& o) { mix(o.out, o.table->packed.data, o.by_position); }
+  void operator()(const AddNorm& o) { mix(o.out, o.x, o.pending, o.weight); }
+  void operator()(const HeadNorm& o) { mix(o.x, o.weight, o.n_heads); }
+  void operator()(const Matmul& o) {
+    mix(o.x);
+    for (int i = 0; i < 3; ++i) mix(o.out[i], o.w[i] ? o.w[i]->packed.data : nullptr, o.bias[i]);
+  }
+  void operator()(const RopeAngles& o) { mix(o.angles, o.rope); }
+  void operator()(const RopeStore& o) { mix(o.q, o.k, o.v, o.angles, o.kv.base, o.kv.page_size); }
+  void operator()(const PagedAttention& o) { mix(o.out, o.q, o.kv.base, o.kv.page_size, o.window); }
+  void operator()(const Activate& o) { mix(o.out, o.gate, o.up, int(o.kind)); }
+  void operator()(const GatherRows& o) { mix(o.out, o.x, o.pending); }
+  void operator()(const ScaleCap& o) { mix(o.x); }
+  template <class Other> void operator()(const Other&) {}
+
+  template <class... Args> void mix(const Args&... args) { (add(args), ...); }
+  uint64_t value = 0x9E3779B97F4A7C15ull;
+
+ private:
+  void add(const Tensor& t) { mix(t.data, t.rows, t.cols, t.stride); }
+  void add(const void* p) { add(int64_t(reinterpret_cast<uintptr_t>(p))); }
+  void add(int v) { add(int64_t{v}); }
+  void add(int64_t v) { value = (value ^ uint64_t(v)) * 0xBF58476D1CE4E5B9ull, value ^= value >> 29; }
+};
+
+}  // namespace
+
+bool supports(const Op& op) { return std::visit(Supports{}, op); }
+
+void launch_all(const std::vector<Op>& ops, const Launch& launch) { Lowering(ops, launch).run(); }
+
+uint64_t fingerprint(const std::vector<Op>& ops) {
+  Mixer mixer;
+  for (const Op& op : ops) {
+    mixer.mix(int(op.index()));
+    std::visit(mixer, op);
+  }
+  return mixer.value;
+}
+
+}  // namespace ridge::cuda

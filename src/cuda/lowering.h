@@ -1,0 +1,23 @@
+// A step's ops become launches: in order, and where one kernel does several neighbours at once, together. Nothing of a step changes by it: results are the same bits,
+// only tensors that the very next op overwrites or consumes (a gate before its activation, keys before their norm) may not be written.
+//
+//   norm, matmul                          the matmul's blocks norm their input themselves            up to 8 tokens
+//   matmul, norm with something pending   the matmul adds to the residual stream, the norm follows   up to 8 tokens
+//   gate and up matmul, activation        activated where the sums end                               up to 8 tokens
+//   head norms, rope and store            one kernel                                                 any number
+#pragma once
+#include <vector>
+
+#include "cuda/kernels/kernels.h"
+
+namespace ridge::cuda {
+
+// Whether there is a kernel for the op in this form.
+bool supports(const Op& op);
+
+void launch_all(const std::vector<Op>& ops, const Launch& launch);
+
+// Which tensors and weights the ops name, in order: two steps of the same shape and fingerprint may use the same graph.
+uint64_t fingerprint(const std::vector<Op>& ops);
+
+}  // namespace ridge::cuda
