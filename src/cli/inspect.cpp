@@ -175,7 +175,7 @@ void print_report(const Checkpoint& c, const Findings& f) {
   }
   print_cost(f.cost);
   const Machine machine = this_machine();
-  line("activations", f.activations);
+  if (!f.components.empty()) line("activations", f.activations);         // promised weights do not say how they are stored
   const int64_t needed = f.bytes + f.kv_bytes_held;
   if (fits(f, machine)) {
     line("fits", fmt::format("yes: {} of the {} available", human_bytes(double(needed)), human_bytes(double(machine.available_bytes))));

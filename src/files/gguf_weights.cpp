@@ -1,5 +1,6 @@
 #include "files/gguf_weights.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -86,27 +87,44 @@ class GgufWeights final : public WeightFile {
 
   GgufLayout layout(const Part& part, const std::vector<int64_t>& shape) const { return layout_from_gguf(part.line ? part.line->change : Change::none, shape, config_, part.stored); }
 
-  // A whole tensor of the file, or one of a stack, with the scale that stands beside it.
+  // A whole tensor of the file, or one of a stack, with the scale that stands beside it: one number, or one for each of a stack.
   StoredWeight element(const Part& part) const {
     const TensorInfo& info = *stored_.find(part.stored);
     StoredWeight w = stored_.get(info);
-    const TensorInfo* scale = part.stored.ends_with(".weight") ? stored_.find(part.stored.substr(0, part.stored.size() - 7) + ".scale") : nullptr;
-    if (part.index < 0) {
-      if (scale) w.scale = stored_.scalar(*scale);
+    const std::vector<float> scales = scales_of(info);
+    if (part.index >= 0) {
+      const int64_t rows = w.rows / info.shape[0];
+      w.rows = rows;
+      w.codes = w.codes.slice_rows(part.index * rows, rows);
+      if (!scales.empty()) w.scale = scales[scales.size() == 1 ? 0 : static_cast<size_t>(part.index)];
       return w;
     }
-    const int64_t rows = w.rows / info.shape[0];
-    w.rows = rows;
-    w.codes = w.codes.slice_rows(part.index * rows, rows);
-    if (scale) {
-      const StoredWeight scales = stored_.get(*scale);
-      const int64_t n = scales.rows * scales.cols;
-      if (n != 1 && n != info.shape[0]) fail("{}: tensor '{}' has {} numbers for {} experts", scale->file, scale->name, n, info.shape[0]);
-      std::vector<float> x(static_cast<size_t>(n));
-      for (int64_t r = 0; r < scales.rows; ++r) decode_stored_row(x.data() + r * scales.cols, scales, r);
-      w.scale = x[static_cast<size_t>(n == 1 ? 0 : part.index)];
+    if (scales.empty()) return w;
+    if (std::all_of(scales.begin(), scales.end(), [&](float s) { return s == scales[0]; })) {
+      w.scale = scales[0];
+      return w;
     }
-    return w;
+    // Gate and up of all experts in one, each with a scale of its own: no format of blocks has place for that.
+    const int64_t rows_each = w.rows / static_cast<int64_t>(scales.size());
+    return stored_.made(info.name + " (scaled)", FormatId::f32, w.rows, w.cols, [&](std::byte* out) {
+      for (int64_t r = 0; r < w.rows; ++r) {
+        auto* row = reinterpret_cast<float*>(out) + r * w.cols;
+        decode_stored_row(row, w, r);
+        for (int64_t i = 0; i < w.cols; ++i) row[i] *= scales[static_cast<size_t>(r / rows_each)];
+      }
+    });
+  }
+
+  std::vector<float> scales_of(const TensorInfo& weight) const {
+    if (!weight.name.ends_with(".weight")) return {};
+    const TensorInfo* info = stored_.find(weight.name.substr(0, weight.name.size() - 7) + ".scale");
+    if (!info) return {};
+    const StoredWeight w = stored_.get(*info);
+    const int64_t n = w.rows * w.cols;
+    if (n != 1 && (weight.shape.size() < 2 || n != weight.shape[0])) fail("{}: tensor '{}' has {} numbers for '{}', expected one, or one for each expert", info->file, info->name, n, weight.name);
+    std::vector<float> scales(static_cast<size_t>(n));
+    for (int64_t r = 0; r < w.rows; ++r) decode_stored_row(scales.data() + r * w.cols, w, r);
+    return scales;
   }
 
   struct Piece {

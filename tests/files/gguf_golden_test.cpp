@@ -91,6 +91,31 @@ TEST(GgufGolden, StackedExpertsComeBackOneByOne) {
   }
 }
 
+// Stacks that lie transposed, fused or one by one, rounded to blocks on the way: the file says nearly what the checkpoint said, and has its shapes.
+TEST(GgufGolden, RoundedStacksAreNearTheOriginal) {
+  const TemporaryFolder folder;
+  for (const char* name : {"gpt_oss", "granitemoe", "qwen3_moe", "deepseek_v3"}) {
+    const std::string golden = shared_folder(std::string("golden/") + name);
+    if (!std::filesystem::exists(golden)) GTEST_SKIP() << golden << " is not there";
+    const Checkpoint c = open_checkpoint(golden, CacheFolders{});
+    write_gguf_model(folder.file("plain.gguf"), c.config, {}, sources_of(c));
+    const Checkpoint plain = open_checkpoint(folder.file("plain.gguf"), CacheFolders{});
+    for (const auto& [to, tolerance] : {std::pair{FormatId::q8_0, 0.01}, {FormatId::nvfp4, 0.15}}) {
+      std::vector<TensorSource> sources;
+      for (const TensorInfo& info : model_tensors(*c.weights)) sources.push_back(converted(*c.weights, info, to));
+      write_gguf_model(folder.file("rounded.gguf"), c.config, {}, sources);
+      const Checkpoint rounded = open_checkpoint(folder.file("rounded.gguf"), CacheFolders{});
+      for (const TensorInfo& info : plain.weights->tensors()) {
+        const auto x = numbers_of(*plain.weights, info.name), y = numbers_of(*rounded.weights, info.name);
+        ASSERT_EQ(x.size(), y.size()) << name << " " << info.name;
+        double error = 0, sum = 0;
+        for (size_t i = 0; i < x.size(); ++i) error += std::pow(x[i] - y[i], 2), sum += std::pow(x[i], 2);
+        EXPECT_LE(std::sqrt(error), tolerance * std::sqrt(sum)) << name << " " << info.name;
+      }
+    }
+  }
+}
+
 TEST(GgufGolden, MetadataAloneSaysWhatTheConfigurationSaid) {
   const auto cases = golden_cases();
   if (cases.empty()) GTEST_SKIP() << shared_folder("golden") << " is not there";

@@ -81,9 +81,11 @@ void read_mla(const GgufKeys& keys, Json& config) {
   config["qk_head_dim"] = k;
   config["v_head_dim"] = keys.needed(split ? "attention.value_length_mla" : "attention.value_length", 1, 1 << 16);
   config["num_key_value_heads"] = config["num_attention_heads"];
-  Json& section = config["rope_parameters"];
-  section.erase("partial_rotary_factor");
-  if (const auto v = keys.number("rope.scaling.yarn_log_multiplier")) section["mscale"] = section["mscale_all_dim"] = *v / 0.1;
+  if (config.contains("rope_parameters")) {
+    Json& section = config["rope_parameters"];
+    section.erase("partial_rotary_factor");
+    if (const auto v = keys.number("rope.scaling.yarn_log_multiplier")) section["mscale"] = section["mscale_all_dim"] = *v / 0.1;
+  }
   if (!config.contains("norm_topk_prob")) config["norm_topk_prob"] = false;
   const bool grouped = keys.integer("expert_group_count").value_or(1) > 1;
   if (config["model_type"] == "deepseek_v2") config["topk_method"] = grouped ? "group_limited_greedy" : "greedy";
@@ -150,6 +152,86 @@ std::vector<GgufName> mixtral_experts() {
          experts_at("model.layers.{}.block_sparse_moe.experts.{}.w1", "model.layers.{}.block_sparse_moe.experts.{}.w3", "model.layers.{}.block_sparse_moe.experts.{}.w2");
 }
 
+// Which layers are mixtures, by the router they have.
+Json mlp_layer_types(const GgufKeys& keys, int64_t n_layers) {
+  Json types = Json::array();
+  for (int64_t i = 0; i < n_layers; ++i) types.push_back(keys.has_tensor("blk." + std::to_string(i) + ".ffn_gate_inp.weight") ? "sparse" : "dense");
+  return types;
+}
+int64_t n_leading_dense(const Json& config) {
+  const Json types = value_in(config, "mlp_layer_types");
+  if (!types.is_array()) return count_in(config, "first_k_dense_replace").value_or(0);
+  int64_t n = 0;
+  while (n < static_cast<int64_t>(types.size()) && types[static_cast<size_t>(n)] == "dense") ++n;
+  return n;
+}
+
+// MiMo-V2: layers with a window have twice the key/value heads; values are narrower than keys.
+void write_mimo(const Json& config, GgufPairs& pairs) {
+  const Json types = value_in(config, "layer_types"), rope = value_in(config, "rope_parameters");
+  const int64_t n_kv = needed_count(config, "num_key_value_heads"), n_kv_local = count_in(config, "swa_num_key_value_heads").value_or(2 * n_kv);
+  Json is_sliding = Json::array(), heads = Json::array();
+  for (const Json& t : types) {
+    is_sliding.push_back(t == "sliding_attention");
+    heads.push_back(t == "sliding_attention" ? n_kv_local : n_kv);
+  }
+  pairs.put("attention.sliding_window_pattern", is_sliding);
+  pairs.put("attention.head_count_kv", heads);
+  pairs.put("attention.value_length", needed_count(config, "v_head_dim"));
+  pairs.put("leading_dense_block_count", n_leading_dense(config));
+  if (rope.is_object() && rope.contains("sliding_attention")) pairs.put("rope.freq_base_swa", rope["sliding_attention"].value("rope_theta", 10000.0));
+}
+void read_mimo(const GgufKeys& keys, Json& config) {
+  const int64_t n = needed_count(config, "num_hidden_layers");
+  const auto heads = keys.per_layer("attention.head_count_kv", n);
+  for (size_t i = 0; i < heads.size() && i < config["layer_types"].size(); ++i)
+    config[config["layer_types"][i] == "full_attention" ? "num_key_value_heads" : "swa_num_key_value_heads"] = heads[i];
+  config["v_head_dim"] = keys.needed("attention.value_length", 1, 1 << 16);
+  config["mlp_layer_types"] = mlp_layer_types(keys, n);
+  Json local = config["rope_parameters"];
+  local["rope_theta"] = keys.number("rope.freq_base_swa").value_or(10000.0);
+  config["rope_parameters"] = {{"full_attention", config["rope_parameters"]}, {"sliding_attention", local}};
+}
+
+// Kimi Linear: delta attention in layers of no key/value heads, latent attention without positions in the others.
+std::vector<GgufName> kimi_names() {
+  return mla_names() + mixtral_experts() +
+         std::vector<GgufName>{{"blk.{}.ssm_conv1d_q", "model.layers.{}.self_attn.q_conv1d"}, {"blk.{}.ssm_conv1d_k", "model.layers.{}.self_attn.k_conv1d"},
+                               {"blk.{}.ssm_conv1d_v", "model.layers.{}.self_attn.v_conv1d"}, {"blk.{}.ssm_f_a", "model.layers.{}.self_attn.f_a_proj"},
+                               {"blk.{}.ssm_f_b", "model.layers.{}.self_attn.f_b_proj"}, {"blk.{}.ssm_g_a", "model.layers.{}.self_attn.g_a_proj"},
+                               {"blk.{}.ssm_g_b", "model.layers.{}.self_attn.g_b_proj"}, {"blk.{}.ssm_beta", "model.layers.{}.self_attn.b_proj"},
+                               {"blk.{}.ssm_a", "model.layers.{}.self_attn.A_log", none, minus_exp}, {"blk.{}.ssm_dt.bias", "model.layers.{}.self_attn.dt_bias"},
+                               {"blk.{}.ssm_norm", "model.layers.{}.self_attn.o_norm"}, {"blk.{}.exp_probs_b.bias", "model.layers.{}.block_sparse_moe.gate.e_score_correction_bias"},
+                               {"blk.{}.ffn_gate_shexp", "model.layers.{}.block_sparse_moe.shared_experts.gate_proj"},
+                               {"blk.{}.ffn_up_shexp", "model.layers.{}.block_sparse_moe.shared_experts.up_proj"},
+                               {"blk.{}.ffn_down_shexp", "model.layers.{}.block_sparse_moe.shared_experts.down_proj"},
+                               {"blk.{}.ffn_gate", "model.layers.{}.block_sparse_moe.gate_proj"}, {"blk.{}.ffn_up", "model.layers.{}.block_sparse_moe.up_proj"},
+                               {"blk.{}.ffn_down", "model.layers.{}.block_sparse_moe.down_proj"}};
+}
+void write_kimi(const Json& config, GgufPairs& pairs) {
+  write_mla_sigmoid(config, pairs);
+  const Json section = value_in(config, "linear_attn_config"), types = value_in(config, "layer_types"), full = section.is_object() ? value_in(section, "full_attn_layers") : Json();
+  const auto size = [&](const char* key, std::string_view own) { return section.is_object() && section.contains(key) ? needed_count(section, key) : needed_count(config, own); };
+  pairs.put("ssm.conv_kernel", size("short_conv_kernel_size", "linear_conv_kernel_dim"));
+  pairs.put("kda.head_dim", size("head_dim", "linear_head_dim"));
+  pairs.put("leading_dense_block_count", n_leading_dense(config));
+  Json heads = Json::array();
+  for (int64_t i = 0; i < needed_count(config, "num_hidden_layers"); ++i) {
+    bool is_full = types.is_array() && static_cast<size_t>(i) < types.size() && types[static_cast<size_t>(i)] == "full_attention";
+    if (full.is_array())
+      for (const Json& layer : full) is_full |= layer == i + 1;
+    heads.push_back(is_full ? 1 : 0);
+  }
+  pairs.put("attention.head_count_kv", heads);
+}
+void read_kimi(const GgufKeys& keys, Json& config) {
+  config["layer_types"] = layer_types_by_kv_heads(keys, config, "full_attention", "linear_attention");
+  read_mla(keys, config);
+  config["linear_num_heads"] = config["num_attention_heads"];
+  config["mlp_layer_types"] = mlp_layer_types(keys, needed_count(config, "num_hidden_layers"));
+  config.erase("norm_topk_prob");
+}
+
 void write_ernie_moe(const Json& config, GgufPairs& pairs) {
   const int64_t n = count_in(config, "moe_num_shared_experts").value_or(0);
   pairs.put("expert_shared_count", n);
@@ -204,6 +286,15 @@ std::vector<GgufArchitecture> mixture_architectures() {
       {.gguf = "minimax-m2", .model_type = "minimax_m2", .class_name = "MiniMaxM2ForCausalLM",
        .names = mixtral_experts() + std::vector<GgufName>{{"blk.{}.exp_probs_b.bias", "model.layers.{}.block_sparse_moe.e_score_correction_bias"}},
        .keys = expert_keys("num_local_experts") + sigmoid_key + std::vector<GgufKey>{{"expert_feed_forward_length", "intermediate_size"}}, .known = kSilu},
+      {.gguf = "mimo2", .model_type = "mimo_v2_flash", .class_name = "MiMoV2FlashForCausalLM", .names = {{"blk.{}.attn_sinks.weight", "model.layers.{}.self_attn.attention_sink_bias"}},
+       .keys = expert_keys("n_routed_experts") + sigmoid_key + std::vector<GgufKey>{{"expert_feed_forward_length", "moe_intermediate_size"}, {"attention.head_count_kv", ""},
+                                                                                     {"attention.value_scale", "attention_value_scale", number}},
+       .known = R"({"hidden_act": "silu", "norm_topk_prob": true, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.0})", .read = read_mimo, .write = write_mimo},
+      {.gguf = "kimi-linear", .model_type = "kimi_linear", .class_name = "KimiLinearForCausalLM", .names = kimi_names(),
+       .keys = {{"context_length", "model_max_length|max_position_embeddings"}, {"expert_count", "num_experts"}, {"expert_used_count", "num_experts_per_token|num_experts_per_tok"},
+                {"expert_feed_forward_length", "moe_intermediate_size"}, {"expert_shared_count", "num_shared_experts"}, {"expert_weights_scale", "routed_scaling_factor", number},
+                {"attention.head_count_kv", ""}, {"ssm.conv_kernel", "linear_conv_kernel_dim"}, {"kda.head_dim", "linear_head_dim"}},
+       .known = R"({"hidden_act": "silu", "moe_renormalize": true})", .read = read_kimi, .write = write_kimi, .has_rope = false},
       {.gguf = "gpt-oss", .model_type = "gpt_oss", .class_name = "GptOssForCausalLM", .names = gpt_oss_names(),
        .keys = expert_keys("num_local_experts") + std::vector<GgufKey>{{"expert_feed_forward_length", "intermediate_size"}}, .known = R"({"hidden_act": "silu", "attention_bias": true})", .read = read_gpt_oss},
       {.gguf = "llama4", .model_type = "llama4_text", .class_name = "Llama4ForCausalLM", .names = llama4_names(),
