@@ -32,6 +32,16 @@ EngineOptions checked(EngineOptions options) {
   return options;
 }
 
+// The state of recurrent layers is kept every 64 tokens, so their pages hold 64.
+EngineOptions& settle_page_size(EngineOptions& options, const Model& model) {
+  const bool recurrent = std::any_of(model.kv_specs.begin(), model.kv_specs.end(), [](const KvSpec& spec) { return spec.kind == KvKind::recurrent; });
+  if (recurrent && options.page_size != 64) {
+    log_info("The model has recurrent layers: KV pages hold 64 tokens, not {}.", options.page_size);
+    options.page_size = 64;
+  }
+  return options;
+}
+
 StepLimits step_limits(const Model& model, const KvCache& kv, const EngineOptions& options, int max_context) {
   const int pages_per_table = (max_context + options.page_size - 1) / options.page_size;
   return {.max_tokens = options.max_batch_tokens, .max_seqs = options.max_seqs, .max_logits = options.max_logits,
@@ -47,7 +57,7 @@ struct Engine::State {
         device(make_backend(options)),
         ledger(*device, options.profile ? Ledger::Mode::time : Ledger::Mode::count),
         model(load_model(checkpoint, ledger, {options.activations, options.kv_format, options.rope_dynamic_exact, options.index_with_hindsight, options.progress})),
-        budget(plan_kv(*model, options, free_memory(options.device))),
+        budget(plan_kv(*model, settle_page_size(options, *model), free_memory(options.device))),
         kv(model->kv_specs, ledger, {options.page_size, budget.bytes, budget.max_context, options.max_seqs, options.max_batch_tokens}),
         workspace(*model, ledger, options.max_batch_tokens, options.max_logits),
         step(step_limits(*model, kv, options, budget.max_context)),

@@ -13,6 +13,8 @@ inline std::vector<GgufKey> operator+(std::vector<GgufKey> a, const std::vector<
   return a;
 }
 
+inline constexpr const char* kSilu = R"({"hidden_act": "silu"})";              // all that many a loader knows by heart
+
 // Names and keys that hold for every architecture that does not say otherwise.
 const std::vector<GgufName>& common_names();
 const std::vector<GgufKey>& common_keys();

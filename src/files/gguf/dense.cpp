@@ -8,8 +8,6 @@ using enum Change;
 using enum Numbers;
 using enum KeyKind;
 
-const char* const kSilu = R"({"hidden_act": "silu"})";
-
 // Gemma 2 and 3 have four norms a layer, OLMo 2 and 3 and EXAONE 4 only the two after their parts.
 std::vector<GgufName> norms_after(Numbers numbers = same) {
   return {{"blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm", none, numbers},

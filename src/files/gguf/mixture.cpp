@@ -8,8 +8,6 @@ using enum Change;
 using enum Numbers;
 using enum KeyKind;
 
-const char* const kSilu = R"({"hidden_act": "silu"})";
-
 bool has_experts(const GgufKeys& keys) { return keys.integer("expert_count").value_or(0) > 0; }
 
 // llama.cpp's numbers of router functions.

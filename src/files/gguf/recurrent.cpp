@@ -1,7 +1,5 @@
 // State spaces, gated delta nets and short convolutions, alone and beside attention. Layers that are not attention have 0 key/value heads in the metadata's list;
 // A is stored as -exp(A_log), a convolution without its middle dimension.
-#include <cmath>
-
 #include "files/gguf/common.h"
 
 namespace ridge {
@@ -10,8 +8,6 @@ namespace {
 using enum Change;
 using enum Numbers;
 using enum KeyKind;
-
-const char* const kSilu = R"({"hidden_act": "silu"})";
 
 // A mamba mixer's tensors below `p`: "backbone.layers.{}.mixer." or "model.layers.{}.mamba.".
 std::vector<GgufName> mamba_names(const std::string& p) {

@@ -20,7 +20,7 @@ constexpr Family kFamilies[] = {
     {"dots1", build_dots1}, {"glm4_moe", build_glm4_moe}, {"ernie4_5_moe", build_ernie4_5_moe}, {"gpt_oss", build_gpt_oss},
     {"minimax_m2", build_minimax_m2}, {"mimo_v2_flash", build_mimo_v2_flash}, {"llama4_text", build_llama4}, {"llama4", build_llama4},
     {"deepseek_v2", build_deepseek_v2}, {"deepseek_v3", build_deepseek_v3}, {"deepseek_v32", build_deepseek_v32}, {"glm_moe_dsa", build_glm_moe_dsa},
-    {"longcat_flash", build_longcat_flash}, {"deepseek_v4", build_deepseek_v4},
+    {"longcat_flash", build_longcat_flash}, {"arcee", build_arcee}, {"deepseek_v4", build_deepseek_v4},
     {"mamba", build_mamba}, {"mamba2", build_mamba2}, {"bamba", build_bamba}, {"falcon_h1", build_falcon_h1}, {"lfm2", build_lfm2}, {"olmo_hybrid", build_olmo_hybrid},
     {"minimax", build_minimax}, {"granitemoehybrid", build_granitemoehybrid}, {"jamba", build_jamba}, {"nemotron_h", build_nemotron_h}, {"kimi_linear", build_kimi_linear},
     {"qwen3_next", build_qwen3_next}, {"qwen3_5_text", build_qwen3_5}, {"qwen3_5", build_qwen3_5}, {"qwen3_5_moe_text", build_qwen3_5_moe}, {"qwen3_5_moe", build_qwen3_5_moe},

@@ -61,5 +61,6 @@ void build_deepseek_v32(Construction& c);
 void build_deepseek_v4(Construction& c);
 void build_glm_moe_dsa(Construction& c);
 void build_longcat_flash(Construction& c);
+void build_arcee(Construction& c);
 
 }  // namespace ridge
