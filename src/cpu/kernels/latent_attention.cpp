@@ -64,6 +64,14 @@ struct Scratch {
   }
 };
 
+// One query's tile: scores become weights; returns the factor for what was accumulated before.
+inline float add_tile(SoftmaxState& state, float* s, int last, float scale, float softcap) {
+  const float tile_largest = scale_tile(s, 0, last, scale, softcap), largest = tile_largest > state.largest ? tile_largest : state.largest;
+  const float factor = largest != state.largest ? exp1(state.largest - largest) : 1.0f;
+  state = {largest, state.sum * factor + weigh_tile(s, largest)};
+  return factor;
+}
+
 class LatentAttention {
  public:
   LatentAttention(const PagedAttention& op, const Step& step, const Scratch& scratch)
@@ -92,7 +100,7 @@ class LatentAttention {
   }
 
   void merge_into_total(const SoftmaxState* state, const float* o) {
-    for (int h = 0; h < n_heads_; ++h) merge(at_.total_state[h], at_.total + h * v16_, state[h], o + h * v16_, v16_);
+    for (int h = 0; h < n_heads_; ++h) at_.total_state[h] = merge(at_.total_state[h], at_.total + h * v16_, state[h], o + h * v16_, v16_);
   }
 
   void finish() const {
@@ -128,7 +136,7 @@ class LatentAttention {
     for (int h = 0; h < n_heads_; ++h) {
       float* s = at_.s + h * kTile;
       for (int i = 0; i < n; ++i) s[i] = at_.st[i * columns_ + h];
-      const float factor = add_tile(at_.state[h], s, 0, n, op_.scale, op_.softcap);
+      const float factor = add_tile(at_.state[h], s, n, op_.scale, op_.softcap);
       if (factor == 1.0f) continue;
       float* o = at_.o + h * v16_;
       for (int64_t i = 0; i < v16_; i += 16) store(o + i, mul(load(o + i), set1(factor)));
