@@ -30,8 +30,11 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GoldenCase);
 
 void check(const std::string& folder, EngineOptions options, const std::string& where) {
   set_log_level(LogLevel::error);            // the restarts of dynamic angles are meant here
+  bool restarts = false;                     // nearly every token computes the sequence again: minutes on the slowest ISA, where one way must do
   for (const GoldenMode mode : kGoldenModes) {
+    if (restarts && options.isa == "scalar") continue;
     const GoldenReport r = check_golden(folder, mode, options);
+    restarts = r.n_rope_restarts > 8;
     const std::string context = folder + ", " + where + ", " + std::string(name_of(mode));
     EXPECT_LT(r.difference, 2e-3) << context;
     EXPECT_LT(r.greedy_difference, 2e-3) << context;
