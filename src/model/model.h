@@ -18,8 +18,8 @@ class Pass;
 
 // Scratch buffers of a step, which modules use by number. Whoever calls a module keeps what it needs over the call in buffers the module does not touch:
 //   0 to 3   inside attention (q, k, v, what it saw) and feed-forward (gate, up)      2   what a part returned before the norm that follows it
-//   4 to 11  routing of experts, recurrent mixers, parts that run side by side      12   attention's output gate
-//   13       the second of two parts that run side by side      14, 15   inputs of every layer (Gemma 4), kept from the first block to the last
+//   4 to 11  routing of experts, recurrent mixers, index of sparse attention        12   attention's output gate        13   the second of two parts side by side, hyper factors
+//   14, 15   what is kept from block to block: Gemma 4's layer inputs, an index's selection, hyper streams, LongCat's mixture
 inline constexpr int kScratchBuffers = 16;
 
 // The residual stream. `pending` is the last branch's output, not yet added, so that add and norm are one op.

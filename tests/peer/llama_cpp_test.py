@@ -1,7 +1,6 @@
 """Files that `ridge convert` writes, in llama.cpp: golden checkpoints as GGUF (f32) give the greedy tokens of golden.safetensors there too.
 
-llama.cpp is a peer beside the project, not part of it:
-  cmake -S llama.cpp -B llama.cpp/build -DBUILD_SHARED_LIBS=OFF -DGGML_OPENMP=OFF && cmake --build llama.cpp/build --target llama
+llama.cpp is a peer that somebody built beside the project (static libraries), not part of it:
   python3 tests/peer/llama_cpp_test.py build/ridge llama.cpp llama.cpp/build [case ...]
 """
 import json
