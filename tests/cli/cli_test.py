@@ -493,9 +493,9 @@ class AtTheTerminal(RidgeTest):
         return self.wait_for(">>> ")
 
     def leave(self):
-        """Ctrl-D at the prompt; once more when it fell between an answer and the editor taking over the terminal, as a person would."""
-        for _ in range(5):
-            self.send("\x04")
+        """Ctrl-D at the prompt; when it fell just between an answer and the editor taking over the terminal, the line is cleared and left once more, as a person would."""
+        for clear in ["", "\x15", "\x15", "\x15"]:
+            self.send(clear + "\x04")
             code = self.ended(3, must=False)
             if code is not None:
                 return code
@@ -579,6 +579,11 @@ class AtTheTerminal(RidgeTest):
         self.assertNotIn("is full", shown[0])
         self.assertIn("oldest", shown[-1])
         self.assertEqual(self.leave(), 0)
+
+    def test_an_end_typed_while_an_answer_comes_ends_the_chat_after_it(self):
+        self.start(self.model, "--temp", "0", "-n", "64")
+        self.send("hello\r\x04")
+        self.assertEqual(self.ended(), 0)
 
     def test_history_is_kept_for_its_owner_alone(self):
         self.start(self.model, "--temp", "0", "-n", "2")
