@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "clock.h"
 #include "backend/ledger.h"
 #include "base/error.h"
 #include "cpu/cpu_backend.h"
@@ -21,27 +22,7 @@ using namespace ridge;
 
 namespace {
 
-bool count_cpu_time = false;                 // one thread on a busy machine: the time that it ran
-
-double seconds() {
-  timespec t{};
-  clock_gettime(count_cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
-}
-
-double read_bandwidth_in_cpu_time() {
-  std::vector<uint64_t> buffer(size_t{32} << 20, 1);
-  double best = 0;
-  for (int r = 0; r < 8; ++r) {
-    const double begin = seconds();
-    uint64_t sums[8] = {};
-    for (size_t i = 0; i < buffer.size(); i += 8)
-      for (size_t j = 0; j < 8; ++j) sums[j] += buffer[i + j];
-    asm volatile("" : : "r"(sums) : "memory");
-    best = std::max(best, double(buffer.size() * 8) / (seconds() - begin));
-  }
-  return best;
-}
+BenchClock timer;
 
 // Tensors of the shapes asked for, all rows alike: speed does not depend on the numbers.
 class AnyWeights : public WeightFile {
@@ -83,9 +64,9 @@ class Times : public Ledger {
  public:
   explicit Times(Backend& inner) : Ledger(inner, Mode::time) {}
   void run(const Op& op) override {
-    const double begin = ::seconds();
+    const double begin = timer.seconds();
     Ledger::run(op);
-    seconds[std::string(name_of(op))] += ::seconds() - begin;
+    seconds[std::string(name_of(op))] += timer.seconds() - begin;
   }
   std::map<std::string, double> seconds;
 };
@@ -172,9 +153,9 @@ void measure(const Checkpoint& checkpoint, int n_threads, int n_layers, double b
   Times time(*cpu);
   double best = 1e30, sum = 0;
   for (int i = 0; i < 64; ++i) {             // a whole page: one token of these makes a checkpoint, the tail grows from 0 to 63
-    const double begin = seconds();
+    const double begin = timer.seconds();
     run(count, 1);
-    const double s = seconds() - begin;
+    const double s = timer.seconds() - begin;
     best = std::min(best, s);
     sum += s;
   }
@@ -198,12 +179,12 @@ int main(int argc, char** argv) try {
   app.add_option("--format", format_name);
   app.add_option("--threads", n_threads);
   app.add_option("--layers", n_layers);
-  app.add_flag("--cpu-time", count_cpu_time, "of one thread, on a busy machine");
+  app.add_flag("--cpu-time", timer.cpu_time, "of one thread, on a busy machine");
   CLI11_PARSE(app, argc, argv);
-  if (count_cpu_time) n_threads = 1;
+  if (timer.cpu_time) n_threads = 1;
   const std::optional<FormatId> f = find_format(format_name);
   if (!f) fail("--format {}: there is no such format", format_name);
-  const double bandwidth = count_cpu_time ? read_bandwidth_in_cpu_time() : measure_read_bandwidth(n_threads);
+  const double bandwidth = timer.cpu_time ? timer.read_bandwidth() : measure_read_bandwidth(n_threads);
   measure(mamba2_layers(*f, n_layers), n_threads, n_layers, bandwidth);
   measure(delta_layers(*f, n_layers), n_threads, n_layers, bandwidth);
 } catch (const std::exception& e) {

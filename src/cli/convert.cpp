@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/progress.h"
+#include "files/gguf.h"
 #include "quantize/converter.h"
 
 namespace ridge {
@@ -14,7 +15,7 @@ struct ConvertFlags { std::string in, out, format; bool force = false; };
 
 FormatId named_format(const std::string& name, bool to_gguf) {
   const auto id = find_format(name);
-  const auto fits = [&](const Format& f, FormatId i) { return f.writable && (to_gguf || (f.block_elems == 1 && (i == FormatId::f32 || i == FormatId::f16 || i == FormatId::bf16))); };
+  const auto fits = [&](const Format& f, FormatId i) { return f.writable && (to_gguf ? gguf_type_of(i).has_value() : i == FormatId::f32 || i == FormatId::f16 || i == FormatId::bf16); };
   if (id && fits(format(*id), *id)) return *id;
   std::string known;
   for (const Format& f : all_formats())
