@@ -231,8 +231,8 @@ void Engine::State::finish(Event& event, FinishReason reason) {
   scheduler.remove(event.id);
 }
 
-uint64_t Engine::submit(Request request) {
-  State& s = *state_;
+void Engine::check(const Request& request) const {
+  const State& s = *state_;
   const SamplingParams& params = request.params;
   params.validate();
   if (request.prompt.empty()) fail("the prompt has no tokens: at least one is needed to continue from");
@@ -245,7 +245,11 @@ uint64_t Engine::submit(Request request) {
   const int n_needed = params.max_tokens == 0 ? 0 : 1;
   if (request.prompt.size() + n_needed > size_t(s.budget.max_context))
     fail("the prompt has {} tokens and the context holds {}: shorten it, or ask for a larger context size", request.prompt.size(), s.budget.max_context);
+}
 
+uint64_t Engine::submit(Request request) {
+  check(request);
+  State& s = *state_;
   auto sequence = std::make_unique<Sequence>();
   sequence->id = s.next_id++;
   sequence->n_prompt = int(request.prompt.size());

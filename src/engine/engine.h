@@ -9,6 +9,7 @@
 
 #include "backend/ledger.h"
 #include "engine/options.h"
+#include "engine/request.h"
 #include "engine/scheduler.h"
 #include "files/checkpoint.h"
 #include "model/model.h"
@@ -16,20 +17,6 @@
 #include "sequence/batch.h"
 
 namespace ridge {
-
-struct Request {
-  std::vector<int32_t> prompt;
-  SamplingParams params;
-  bool wants_all_logits = false;             // every row goes to the logits sink; with max_tokens 0 the prompt is scored and nothing generated
-};
-
-// What a step did for one sequence. A sequence's last event has a finish reason; nothing is known of it afterwards.
-struct Event {
-  uint64_t id;
-  std::vector<Sampled> sampled;              // new tokens, usually one; a token that stopped the sequence is the last of them
-  FinishReason finish = FinishReason::none;
-  std::string error;                         // with FinishReason::error
-};
 
 struct EngineStats {
   int64_t n_steps = 0, n_prefill_tokens = 0, n_decode_tokens = 0, n_preemptions = 0, n_rope_restarts = 0;
@@ -43,6 +30,7 @@ class Engine {
 
   // Throws Error when the request can never run (empty prompt, token out of range, longer than the context, bad parameters).
   uint64_t submit(Request request);
+  void check(const Request& request) const;  // throws as submit does; from any thread
   void cancel(uint64_t id);                  // its last event says cancelled; an id that has ended already is ignored
   bool idle() const;                         // nothing waiting or running, and no event to hand out
   void discard_events();                     // of cancelled requests that nobody waits for any more

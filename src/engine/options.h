@@ -22,6 +22,11 @@ struct EngineOptions {
   int64_t kv_bytes = 0;                      // 0: enough for max_context once, or a quarter of the free memory, whichever is less but at least one sequence
   bool rope_dynamic_exact = false;
   bool index_with_hindsight = false;         // for comparisons: see ModelOptions
+  // Serving.
+  std::string policy = "fcfs";               // who of those that wait is taken first: fcfs, priority, lpm (longest cached prefix)
+  int target_ttft_ms = 0, target_tpot_ms = 0;    // the scheduler shapes its steps to keep these; 0: none
+  bool prefix_cache = false;                 // keep what finished sequences computed, for those that begin alike
+  int64_t swap_bytes = 0;                    // of host memory for preempted sequences; 0: they are always computed again
   bool profile = false;                      // time every op
   std::function<void(double share, const std::string& what)> progress;
 };
