@@ -83,7 +83,8 @@ TEST_F(Checkpoints, OrgAndNameAreFoundInHuggingFacesCache) {
 }
 
 TEST_F(Checkpoints, APromptIsNotAModel) {
-  for (const std::string prompt : {"What is the capital of France?", "", "hello", "a/b/c", "..", ".", "/", "org/", std::string("x\0y", 3).c_str(), std::string(100000, 'a').c_str()})
+  const std::vector<std::string> prompts{"What is the capital of France?", "", "hello", "a/b/c", "..", ".", "/", "org/", std::string("x\0y", 3), std::string(100000, 'a')};
+  for (const std::string& prompt : prompts)
     EXPECT_FALSE(names_a_model(prompt, folders)) << prompt.substr(0, 40);
 }
 

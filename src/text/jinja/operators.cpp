@@ -59,14 +59,16 @@ Value arithmetic(BinaryOp op, const Value& a, const Value& b) {
   }
   if (integral && op != BinaryOp::kDivide) {
     const int64_t x = a.integer(), y = b.integer();
-    int64_t r = 0;
+    int64_t result = 0;
+    bool overflow = false;                   // of its own: arguments are evaluated in any order
     switch (op) {
-      case BinaryOp::kAdd: return checked(__builtin_add_overflow(x, y, &r), r);
-      case BinaryOp::kSubtract: return checked(__builtin_sub_overflow(x, y, &r), r);
-      case BinaryOp::kMultiply: return checked(__builtin_mul_overflow(x, y, &r), r);
+      case BinaryOp::kAdd: overflow = __builtin_add_overflow(x, y, &result); break;
+      case BinaryOp::kSubtract: overflow = __builtin_sub_overflow(x, y, &result); break;
+      case BinaryOp::kMultiply: overflow = __builtin_mul_overflow(x, y, &result); break;
       case BinaryOp::kFloorDivide: return floor_divide(x, y);
       default: return modulo(x, y);
     }
+    return checked(overflow, result);
   }
   const double x = a.number(), y = b.number();
   switch (op) {
