@@ -16,6 +16,9 @@ constexpr int kTile = 64, kSpan = 1024, kQueries = 32;
 constexpr int kFewQueries = 8;               // up to here K and V are read where they lie; beyond, a tile is converted once into scratch
 
 inline int64_t round16(int64_t n) { return (n + 15) / 16 * 16; }
+// Rows of the products. Many queries are filled up with zeros to whole register tiles, since what is left over would leave the FMA units waiting: with 30 of
+// them (ten rows of three heads) a product took 40 cycles for every 32 it takes now.
+inline int product_rows(int n_queries) { return n_queries <= kFewQueries ? n_queries : (n_queries + kProductRows - 1) / kProductRows * kProductRows; }
 inline int min_of(int a, int b) { return a < b ? a : b; }
 inline int max_of(int a, int b) { return a > b ? a : b; }
 
@@ -32,7 +35,8 @@ struct Unit {
   int first, last;                           // positions that any of its rows sees
 };
 
-// All units of the step, longest contexts first so that no long one is left for the end. Walked forwards only.
+// All units of the step, longest contexts first so that no long one is left for the end; a KV head's units are neighbours, so that after the first of them its
+// keys and values come from the second-level cache. Walked forwards only.
 class Units {
  public:
   Units(const PagedAttention& op, const Step& step, int32_t* order) : op_(op), step_(step), order_(order) {
@@ -62,10 +66,9 @@ class Units {
     const StepSeq* seqs = step_.seqs().data();
     while (index - base_ >= units_of(seqs[order_[next_]])) base_ += units_of(seqs[order_[next_++]]);
     const StepSeq& seq = seqs[order_[next_]];
-    const int64_t local = index - base_, block = blocks_of(seq) - 1 - local / op_.n_kv_heads;
-    const int64_t row = block * rows_;
+    const int64_t local = index - base_, n_blocks = blocks_of(seq), row = (n_blocks - 1 - local % n_blocks) * rows_;
     Unit unit{.seq = &seq, .first_row = seq.first_row + row, .n_rows = static_cast<int>(seq.n_rows - row < rows_ ? seq.n_rows - row : rows_),
-              .kv_head = static_cast<int>(local % op_.n_kv_heads), .first = INT32_MAX, .last = 0};
+              .kv_head = static_cast<int>(local / n_blocks), .first = INT32_MAX, .last = 0};
     for (int r = 0; r < unit.n_rows; ++r) {
       const int position = step_.positions().data()[unit.first_row + r];
       unit.first = min_of(unit.first, first_seen(op_, position));
@@ -102,20 +105,20 @@ struct Scratch {
 
   static int64_t n_bytes(const PagedAttention& op, int64_t n_queries) {
     const int64_t v16 = round16(op.v_dim);
-    return 4 * (n_queries * (round16(op.head_dim) + kTile + 2 * v16) + 7 * round16(n_queries) + kTile * (op.head_dim + v16));
+    return 4 * (round16(n_queries) * (round16(op.head_dim) + kTile + 2 * v16 + 7) + kTile * (op.head_dim + v16));
   }
   Scratch(const PagedAttention& op, int64_t n_queries, std::byte* memory) {
-    const int64_t v16 = round16(op.v_dim);
+    const int64_t v16 = round16(op.v_dim), n_rows = round16(n_queries);
     auto* p = reinterpret_cast<float*>(memory);
     const auto take = [&p](int64_t n) { return (p += n) - n; };
     k = take(kTile * op.head_dim);
     v = take(kTile * v16);
-    s = take(n_queries * kTile);
-    o = take(n_queries * v16);
-    total = take(n_queries * v16);
-    q = take(n_queries * round16(op.head_dim));
-    for (States* states : {&state, &total_state, &tile}) *states = {take(round16(n_queries)), take(round16(n_queries))};
-    factor = take(round16(n_queries));
+    s = take(n_rows * kTile);
+    o = take(n_rows * v16);
+    total = take(n_rows * v16);
+    q = take(n_rows * round16(op.head_dim));
+    for (States* states : {&state, &total_state, &tile}) *states = {take(n_rows), take(n_rows)};
+    factor = take(n_rows);
   }
 };
 
@@ -129,6 +132,10 @@ class Attention {
       const float* q = op_.q.f32(unit.first_row + m / group_) + (int64_t{unit.kv_head} * group_ + m % group_) * op_.head_dim;
       for (int d = 0; d < op_.head_dim; ++d) at_.q[m * op_.head_dim + d] = q[d];
     }
+    const int64_t used = int64_t{unit.n_rows} * group_, rows = product_rows(static_cast<int>(used));
+    for (int64_t i = used * op_.head_dim; i < rows * op_.head_dim; ++i) at_.q[i] = 0.0f;
+    for (int64_t i = used * kTile; i < rows * kTile; ++i) at_.s[i] = 0.0f;
+    for (int64_t i = used * v16_; i < rows * v16_; ++i) at_.o[i] = 0.0f;
   }
 
   // The softmax states and sums of one span, from nothing, in at_.state and at_.o.
@@ -225,7 +232,7 @@ class Attention {
     const int begin = first / 16 * 16;
     const float* strips = at_.k + int64_t{begin} * op_.head_dim;
     const int n_strips = (last - begin + 15) / 16;
-    Product<KvF32>{at_.s + begin, kTile, at_.q, op_.head_dim, strips, 16, 16 * int64_t{op_.head_dim}, op_.head_dim, false}.run(n_queries, n_strips);
+    Product<KvF32>{at_.s + begin, kTile, at_.q, op_.head_dim, strips, 16, 16 * int64_t{op_.head_dim}, op_.head_dim, false}.run(product_rows(n_queries), n_strips);
   }
 
   template <class Kv>
@@ -247,7 +254,7 @@ class Attention {
         store(at_.v + d * kTile + j * 16, Kv::load16(tail));
       }
     });
-    Product<KvF32>{at_.o, v16_, at_.s + first, kTile, at_.v + first * 16, 16, 16 * kTile, last - first, true}.run(n_queries, static_cast<int>(v16_ / 16));
+    Product<KvF32>{at_.o, v16_, at_.s + first, kTile, at_.v + first * 16, 16, 16 * kTile, last - first, true}.run(product_rows(n_queries), static_cast<int>(v16_ / 16));
   }
 
   const PagedAttention& op_;
