@@ -72,18 +72,19 @@ struct Lane {
     }
   }
 
-  // As share(), for what comes from memory: every worker begins with 7/8 of its even part (a multiple of `grain`), one long stream that prefetching can follow;
-  // the ends of the parts are drawn in pieces of up to 8, so that all are done at the same time. A worker that is in step with the others draws its own.
+  // As share(), where long runs are best: every worker begins with all of its even part (cut at multiples of `grain`) but 1 / n_shares of it, one stream that
+  // prefetching can follow; the ends of the parts are drawn in pieces of up to 8, so that all are done at the same time. A worker that is in step with the
+  // others draws its own.
   template <class Work>
-  void share_streams(int64_t n, int64_t grain, Work&& work) {
+  void share_streams(int64_t n, int64_t grain, int64_t n_shares, Work&& work) {
     if (n_workers == 1) {
       if (n > 0) work(int64_t{0}, n);
       return;
     }
-    const auto body_end = [grain](std::pair<int64_t, int64_t> p) { return p.second - (p.second - p.first) / (8 * grain) * grain; };
+    const auto body_end = [=](std::pair<int64_t, int64_t> p) { return p.second - (p.second - p.first) / (n_shares * grain) * grain; };
     const auto mine = part(n, grain);
     if (mine.first < mine.second) work(mine.first, body_end(mine));
-    const int64_t piece = std::clamp<int64_t>(n / n_workers / 64, 1, 8), most = (n / n_workers + 2 * grain) / 8 / piece + 1;
+    const int64_t piece = std::clamp<int64_t>(n / n_workers / (8 * n_shares), 1, 8), most = (n / n_workers + 2 * grain) / n_shares / piece + 1;
     for (;;) {
       const int64_t drawn = counter->fetch_add(1, std::memory_order_relaxed), i = drawn / n_workers;
       if (i >= most) return;

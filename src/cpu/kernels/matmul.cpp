@@ -148,7 +148,7 @@ void run_few(const Matmul& op, Lane& lane) {
     for (int64_t t = 0; t < op.x.rows; ++t) x.quantize(t, op.x.f32(t), plan.kinds);
   }
   note_start(plan, lane);
-  lane.share_streams(plan.n_units(), kStreamGrain, [&](int64_t first, int64_t last) {
+  lane.share_streams(plan.n_units(), kStreamGrain, 8, [&](int64_t first, int64_t last) {
     plan.for_panels(first, last, [&](int i, int64_t a, int64_t b) {
       if (!integer(*op.w[i])) return float_weight_panels(plan, i, a, b, 0, op.x.rows);
       with_format(*op.w[i], [&](auto format) {
@@ -164,7 +164,7 @@ bool many_supports(const Matmul&) { return true; }
 
 void run_many(const Matmul& op, Lane& lane) {
   constexpr int kUnit = kPanels > kFloatUnit ? kPanels : kFloatUnit;
-  sweep_many<kUnit>(op, lane, kPanels * superblocks_of(op.x.cols) * 1536, NoneBeside{}, [&](const Plan& plan, int i, int64_t a, int64_t b, const QuantizedTokens& x, int64_t first, int64_t last) {
+  sweep_many<kUnit, false>(op, lane, kPanels * superblocks_of(op.x.cols) * 1536, NoneBeside{}, [&](const Plan& plan, int i, int64_t a, int64_t b, const QuantizedTokens& x, int64_t first, int64_t last) {
     if (!integer(*op.w[i])) return float_weight_panels(plan, i, a, b, first, last);
     with_format(*op.w[i], [&](auto format) {
       using Format = decltype(format);
