@@ -14,9 +14,6 @@
 //
 //   tmm0-3  sums [tokens][16 outputs], of two blocks by two panels      tmm4 tmm5  A [tokens][32 codes]      tmm6 tmm7  B [8 g][16 outputs][4] by panel
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 
 #include "cpu/features.h"
 #include "cpu/kernels/matmul_plan.h"
@@ -24,11 +21,8 @@
 namespace ridge::cpu::RIDGE_ISA_NS {
 namespace {
 
-constexpr int kTokens = 16;
+constexpr int kTokens = 16, kTiles = 2, kBuffered = 4, kChunk = 16;
 constexpr int64_t kMostPanels = 16, kBatchBytes = 512 << 10;       // of unpacked panels at a time
-constexpr int64_t kTiles = 8;
-struct Tuning { int chunk = 16, tiles = 1, buffered = 4; };
-const Tuning kTune = [] { Tuning t; if (const char* e = getenv("AMX_TUNE")) sscanf(e, "%d,%d,%d", &t.chunk, &t.tiles, &t.buffered); return t; }();
 constexpr int64_t kSumsOfTile = kTokens * 16;
 
 struct alignas(64) TileConfig {
@@ -143,7 +137,7 @@ template <class Format, int N>
 }
 
 // Blocks [first, last) of 16 tokens by two panels.
-template <class Format, int kBuffered>
+template <class Format>
 [[gnu::noinline]] void add_chunk(float* out, const int8_t* codes, int64_t stride, const Bytes (&panels)[2], int64_t first, int64_t last, const float* scales,
                                  const float* products) {
   alignas(64) int32_t sums[2 * kBuffered * kSumsOfTile];
@@ -187,15 +181,15 @@ void tile_panels(const Plan& plan, int i, int64_t first, int64_t last, const Qua
   auto* sums = reinterpret_cast<float*>(own);                       // [tile][panel][token][16]
   auto* unpacked = reinterpret_cast<uint8_t*>(own + kTiles * most * kSumsOfTile * 4);
   const int n_planes = planes_of(*op.w[i]);
-  const int64_t kChunk = kTune.chunk, n_chunks = n_blocks / kChunk > 0 ? n_blocks / kChunk : 1, chunk = (n_blocks / 2 + n_chunks - 1) / n_chunks * 2;      // 18 blocks are one chunk, not 16 and 2
+  const int64_t n_chunks = n_blocks / kChunk > 0 ? n_blocks / kChunk : 1, chunk = (n_blocks / 2 + n_chunks - 1) / n_chunks * 2;      // 18 blocks are one chunk, not 16 and 2
   for (int64_t panel = first; panel < last; panel += most) {
     const int64_t n = last - panel < most ? last - panel : most, n_sums = (n + n % 2) * kSumsOfTile;
     const Bytes packed = reinterpret_cast<Bytes>(op.w[i]->packed.data) + panel * panel_bytes;
     for (int64_t p = 0; p < n; ++p) unpack_signed<Format>(unpacked + p * unpacked_bytes, packed + p * panel_bytes, n_superblocks);
     Bytes wanted = packed + n * panel_bytes;                        // the next batch comes to the second-level cache meanwhile
     const Bytes wanted_end = wanted + n * panel_bytes;
-    for (int64_t group = 0; group < n_tokens; group += kTune.tiles * kTokens) {
-      const int64_t n_tiles = std::min<int64_t>(kTune.tiles, (n_tokens - group + kTokens - 1) / kTokens);
+    for (int64_t group = 0; group < n_tokens; group += kTiles * kTokens) {
+      const int64_t n_tiles = std::min<int64_t>(kTiles, (n_tokens - group + kTokens - 1) / kTokens);
       for (int64_t j = 0; j < n_tiles * n_sums; j += 16) store(sums + j, zero());
       for (int plane = 0; plane < n_planes; ++plane)
         for (int64_t b = 0; b < n_blocks; b += chunk) {
@@ -207,8 +201,7 @@ void tile_panels(const Plan& plan, int i, int64_t first, int64_t last, const Qua
               const IntInput in = x.input(token, 0, false, n_planes);
               const float* scales = factors.scales(token, plane);
               for (int line = 0; line < 8 && wanted < wanted_end; ++line, wanted += 64) prefetch(wanted);
-              const auto run = kTune.buffered == 2 ? add_chunk<Format, 2> : add_chunk<Format, 4>;
-              run(sums + tile * n_sums + p * kSumsOfTile, in.codes + plane * in.plane_bytes, in.stride, pair, b, b_end, scales, scales + 16 * n_blocks);
+              add_chunk<Format>(sums + tile * n_sums + p * kSumsOfTile, in.codes + plane * in.plane_bytes, in.stride, pair, b, b_end, scales, scales + 16 * n_blocks);
             }
           }
         }
