@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <span>
 
+#include "cpu/simd/pause.h"
+
 namespace ridge {
 
 class Step;
@@ -17,6 +19,24 @@ class Team;
 struct StreamStart {
   const std::byte* at = nullptr;
   int64_t panel_bytes = 0;
+};
+
+// What a worker will read next from memory, asked for while it waits for the others: the memory has nothing else to do then.
+class StreamAhead {
+ public:
+  void begin(const StreamStart& start, int64_t done) { start_ = start, done_ = done; }
+  // The next two lines, one of each panel.
+  void step() {
+    if (done_ >= kMost || !start_.at) return;
+    const int64_t pair = done_ / start_.panel_bytes;
+    for (int64_t p = 0; p < 2; ++p) cpu::prefetch_idle(start_.at + (pair + p) * start_.panel_bytes + done_);
+    done_ += 64;
+  }
+
+ private:
+  static constexpr int64_t kMost = 32 << 10;      // of each panel: a second-level cache holds it beside what the ops between two matmuls touch
+  StreamStart start_;
+  int64_t done_ = 0;
 };
 
 // One StreamStart per worker, kept from step to step. An op that streams weights leaves its own in `mine` and, when it is done, asks for the beginning of
@@ -34,6 +54,7 @@ struct Lane {
   Team* team = nullptr;
   std::atomic<int64_t>* counter = nullptr;   // zero when the op starts
   StreamHints hints;
+  StreamAhead* ahead = nullptr;              // this worker's
 
   void barrier();
 
@@ -51,24 +72,24 @@ struct Lane {
     }
   }
 
-  // As share(), for what comes from memory: every worker begins with 7/8 of its even part, one long stream that prefetching can follow; the ends of the
-  // parts are drawn in pieces, so that all are done at the same time.
+  // As share(), where long runs are best: every worker begins with all of its even part (cut at multiples of `grain`) but 1 / n_shares of it, one stream that
+  // prefetching can follow; the ends of the parts are drawn in pieces of up to 8, so that all are done at the same time. A worker that is in step with the
+  // others draws its own.
   template <class Work>
-  void share_streams(int64_t n, Work&& work) {
-    constexpr int64_t kPieces = 4;
-    const auto body_end = [](std::pair<int64_t, int64_t> p) { return p.second - (p.second - p.first) / 8; };
-    const auto mine = part(n);
+  void share_streams(int64_t n, int64_t grain, int64_t n_shares, Work&& work) {
     if (n_workers == 1) {
       if (n > 0) work(int64_t{0}, n);
       return;
     }
+    const auto body_end = [=](std::pair<int64_t, int64_t> p) { return p.second - (p.second - p.first) / (n_shares * grain) * grain; };
+    const auto mine = part(n, grain);
     if (mine.first < mine.second) work(mine.first, body_end(mine));
+    const int64_t piece = std::clamp<int64_t>(n / n_workers / (8 * n_shares), 1, 8), most = (n / n_workers + 2 * grain) / n_shares / piece + 1;
     for (;;) {
-      const int64_t piece = counter->fetch_add(1, std::memory_order_relaxed);
-      if (piece >= kPieces * n_workers) return;
-      const auto whose = part_of(static_cast<int>(piece % n_workers), n, 1);
-      const int64_t begin = body_end(whose), left = whose.second - begin, i = piece / n_workers;
-      const int64_t first = begin + left * i / kPieces, last = begin + left * (i + 1) / kPieces;
+      const int64_t drawn = counter->fetch_add(1, std::memory_order_relaxed), i = drawn / n_workers;
+      if (i >= most) return;
+      const auto whose = part_of(static_cast<int>(drawn % n_workers), n, grain);
+      const int64_t first = body_end(whose) + i * piece, last = std::min(first + piece, whose.second);
       if (first < last) work(first, last);
     }
   }

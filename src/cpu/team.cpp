@@ -97,7 +97,8 @@ void Team::execute(int64_t index, int worker) {
   await(worker);
   Task& task = ring_[index % kRing];
   Lane lane{.worker = worker, .n_workers = n_workers_, .step = task.step, .own = workers_[static_cast<size_t>(worker)].own.bytes(),
-            .shared = shared_.bytes(), .team = this, .counter = &task.counter, .hints = task.hints};
+            .shared = shared_.bytes(), .team = this, .counter = &task.counter, .hints = task.hints,
+            .ahead = &workers_[static_cast<size_t>(worker)].ahead};
   task.run(task.what, lane);
   arrive(worker);
 }
@@ -107,6 +108,7 @@ void Team::follow(int worker, int cpu) {
   for (int64_t index = 0;; ++index) {
     Patience patience(crowded_);
     while (published_.load(std::memory_order_acquire) <= index) {
+      workers_[static_cast<size_t>(worker)].ahead.step();
       if (patience.wait()) continue;
       n_asleep_.fetch_add(1, std::memory_order_seq_cst);
       const uint32_t bell = bell_.load(std::memory_order_seq_cst);
@@ -124,9 +126,13 @@ void Team::arrive(int worker) {
 }
 
 void Team::await(int worker) {
-  const int64_t target = workers_[static_cast<size_t>(worker)].n_barriers * n_workers_;
+  Worker& mine = workers_[static_cast<size_t>(worker)];
+  const int64_t target = mine.n_barriers * n_workers_;
   Patience patience(crowded_);
-  while (arrived_.load(std::memory_order_acquire) < target) patience.wait();
+  while (arrived_.load(std::memory_order_acquire) < target) {
+    mine.ahead.step();
+    patience.wait();
+  }
 }
 
 }  // namespace ridge

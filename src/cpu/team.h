@@ -70,6 +70,7 @@ class Team {
   struct alignas(64) Worker {
     int64_t n_barriers = 0;                                          // at which this worker has arrived
     cpu::PageMemory own;
+    StreamAhead ahead;
   };
   // The caller is at most one task ahead of the slowest worker: it waits for task n before it runs its share of n + 1.
   static constexpr int64_t kRing = 4;

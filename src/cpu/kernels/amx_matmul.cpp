@@ -1,16 +1,19 @@
-// Matmul on AMX int8 tiles, for 16 tokens and more and weights in blocks of 32. Two panels at a time are unpacked into scratch as signed bytes, where 8 rows of
-// 64 bytes (32 inputs x 16 outputs) are a B tile as they lie; 16 tokens x 32 codes are an A tile. One TDPBSSD gives the exact int32 sums of a block, which go
-// through a buffer to the same float epilogue as everywhere. Tiles and vectors hardly overlap, so both must be short:
+// Matmul on AMX int8 tiles, for 16 tokens and more and weights in blocks of 32. Panels are unpacked into scratch as signed bytes, where 8 rows of 64 bytes
+// (32 inputs x 16 outputs) are a B tile as they lie; 16 tokens x 32 codes are an A tile. One TDPBSSD gives the exact int32 sums of a block, which go through a
+// buffer to the same float epilogue as everywhere.
 //
-//   K is walked in chunks of kChunk blocks, all tokens for each: the panels' part of a chunk stays in the first-level cache, the tokens stream by, and the
-//   float sums of (tokens x 2 panels) wait in scratch. Within a chunk the sums of kBuffered blocks are stored at a time (a tile that is read at once would
-//   stall), and the epilogue keeps 16 tokens of a panel in registers over them. The tokens' scales lie 16 tokens side by side: a broadcast each, no pointers.
+// What bounds it, per tile of 16 tokens x 16 outputs x 32 inputs on Emerald Rapids: TDP 6.5 ns, its store 6.5, two loads 5, the epilogue 9; and while tile
+// instructions are about, vector instructions issue at half their rate (an epilogue with one small tile load in it takes 17 to 19 ns), so that nothing is won by
+// mixing the two. Hence:
+//   - a batch of panels is unpacked at a time and lies in the second-level cache; 16 tokens pass over all of it, a chunk of K at a time, so that their codes stay
+//     in the first level and the panels are read as one stream
+//   - tile work comes in runs of kBuffered blocks by two panels, then their epilogue, which keeps 16 tokens of a panel in registers
+//   - four tiles of sums take turns, and a tile is stored while the next two products run (9 ns for what takes 13 when it is stored at once)
+//   - the tokens' scales lie 16 tokens side by side: a broadcast each, no pointers
+// Epilogues of 8 lanes, which would leave the port that both want to the tiles, are slower (0.45 against 0.6 TOP/s a core).
 //
-// Keeping four B tiles in registers while the tokens pass, each in one half of its rows so that an A tile serves two blocks, loads a third of the tiles and
-// was slower (0.6 to 0.7 against 0.9 TOP/s on two Emerald Rapids cores): every fourth block the float sums go to memory and back.
-//
-//   tmm0 tmm1  sums [tokens][16 outputs] by panel      tmm2  A [tokens][32 codes]      tmm3 tmm4  B [8 g][16 outputs][4] by panel
-#include <cstring>
+//   tmm0-3  sums [tokens][16 outputs], of two blocks by two panels      tmm4 tmm5  A [tokens][32 codes]      tmm6 tmm7  B [8 g][16 outputs][4] by panel
+#include <algorithm>
 
 #include "cpu/features.h"
 #include "cpu/kernels/matmul_plan.h"
@@ -18,16 +21,17 @@
 namespace ridge::cpu::RIDGE_ISA_NS {
 namespace {
 
-constexpr int kTokens = 16, kBuffered = 4, kChunk = 16;
-constexpr int64_t kGroup = 512;              // tokens whose float sums are kept at a time
-constexpr int64_t kSumsOfTile = 2 * kTokens * 16;
+constexpr int kTokens = 16, kTiles = 2, kBuffered = 4, kChunk = 16;
+constexpr int64_t kMostPanels = 16, kBatchBytes = 512 << 10;       // of unpacked panels at a time
+constexpr int64_t kSumsOfTile = kTokens * 16;
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 32, 64, 64};
-  uint8_t rows[16] = {kTokens, kTokens, kTokens, 8, 8};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 32, 32, 64, 64};
+  uint8_t rows[16] = {kTokens, kTokens, kTokens, kTokens, kTokens, kTokens, 8, 8};
 };
 static_assert(sizeof(TileConfig) == 64);
+constexpr TileConfig kTileConfig;            // not on the stack: to GCC the instruction reads 8 bytes of it, and the stores of the others may go
 
 // The scales of the tokens' blocks, and scale * sum where a weight has mins: [16 tokens][plane][2][block][16].
 class Factors {
@@ -67,30 +71,48 @@ class Factors {
 // As Unpacked, but the codes are the signed numbers themselves.
 template <class Format>
 void unpack_signed(uint8_t* out, Bytes panel, int64_t n_superblocks) {
-  unpack<Format>(out, panel, n_superblocks);
+  using To = Unpacked<Format>;
   const B offset = bset1(static_cast<uint8_t>(Format::kOffset));
-  for (int64_t i = 0; i < n_superblocks; ++i, out += Unpacked<Format>::kBytes)
-    for (int g = 0; g < 16; ++g) bstore(out + 64 * g, bsub(bload(out + 64 * g), offset));      // modulo 256: w + 128 - 128 too
+  for (int64_t i = 0; i < n_superblocks; ++i, out += To::kBytes, panel += superblock_bytes(Format::kPanel)) {
+#pragma GCC unroll kUnroll
+    for (int g = 0; g < 16; ++g) bstore(out + 64 * g, bsub(Format::codes(panel, g), offset));      // modulo 256: w + 128 - 128 too
+#pragma GCC unroll kUnroll
+    for (int b = 0; b < To::kBlocks; ++b) {
+      store(reinterpret_cast<float*>(out + 1024 + 64 * b), Format::scale(panel, b));
+      if constexpr (Format::kMin) store(reinterpret_cast<float*>(out + 1024 + 64 * (To::kBlocks + b)), Format::min(panel, b));
+    }
+  }
 }
 
 // Where block b (counted from the panel's first) of an unpacked panel has its codes.
 template <class Format> inline Bytes codes_of(Bytes panel, int64_t b) { return panel + b / 2 * Unpacked<Format>::kBytes + b % 2 * 512; }
 
-// Sums of N blocks from `block`, 16 tokens by two panels: [block][panel][token][16].
+// Sums of N blocks (an even number) from `block`, 16 tokens by two panels: [panel][block][token][16].
 template <class Format, int N>
 [[gnu::always_inline]] inline void multiply(int32_t* sums, const int8_t* codes, int64_t stride, const Bytes (&panels)[2], int64_t block) {
 #pragma GCC unroll kUnroll
-  for (int b = 0; b < N; ++b, sums += kSumsOfTile) {
-    _tile_loadd(2, codes + 32 * (block + b), stride);
-    _tile_loadd(3, codes_of<Format>(panels[0], block + b), 64);
+  for (int b = 0; b < N; b += 2) {
+    _tile_loadd(4, codes + 32 * (block + b), stride);
+    _tile_loadd(6, codes_of<Format>(panels[0], block + b), 64);
     _tile_zero(0);
-    _tile_dpbssd(0, 2, 3);
-    _tile_loadd(4, codes_of<Format>(panels[1], block + b), 64);
+    _tile_dpbssd(0, 4, 6);
+    if (b > 0) _tile_stored(2, sums + kSumsOfTile * (b - 1), 64);
+    _tile_loadd(7, codes_of<Format>(panels[1], block + b), 64);
     _tile_zero(1);
-    _tile_dpbssd(1, 2, 4);
-    _tile_stored(0, sums, 64);
-    _tile_stored(1, sums + 256, 64);
+    _tile_dpbssd(1, 4, 7);
+    if (b > 0) _tile_stored(3, sums + kSumsOfTile * (N + b - 1), 64);
+    _tile_loadd(5, codes + 32 * (block + b + 1), stride);
+    _tile_loadd(6, codes_of<Format>(panels[0], block + b + 1), 64);
+    _tile_zero(2);
+    _tile_dpbssd(2, 5, 6);
+    _tile_stored(0, sums + kSumsOfTile * b, 64);
+    _tile_loadd(7, codes_of<Format>(panels[1], block + b + 1), 64);
+    _tile_zero(3);
+    _tile_dpbssd(3, 5, 7);
+    _tile_stored(1, sums + kSumsOfTile * (N + b), 64);
   }
+  _tile_stored(2, sums + kSumsOfTile * (N - 1), 64);
+  _tile_stored(3, sums + kSumsOfTile * (2 * N - 1), 64);
 }
 
 // The same blocks of one panel, added to the float sums [token][16] in order.
@@ -118,17 +140,15 @@ template <class Format, int N>
 template <class Format>
 [[gnu::noinline]] void add_chunk(float* out, const int8_t* codes, int64_t stride, const Bytes (&panels)[2], int64_t first, int64_t last, const float* scales,
                                  const float* products) {
-  alignas(64) int32_t sums[kBuffered * kSumsOfTile];
+  alignas(64) int32_t sums[2 * kBuffered * kSumsOfTile];
   int64_t b = first;
   for (; b + kBuffered <= last; b += kBuffered) {
     multiply<Format, kBuffered>(sums, codes, stride, panels, b);
-    add_blocks<Format, kBuffered>(out, sums, panels[0], b, scales, products);
-    add_blocks<Format, kBuffered>(out + 256, sums + 256, panels[1], b, scales, products);
+    for (int p = 0; p < 2; ++p) add_blocks<Format, kBuffered>(out + kSumsOfTile * p, sums + kBuffered * kSumsOfTile * p, panels[p], b, scales, products);
   }
   for (; b < last; b += 2) {
     multiply<Format, 2>(sums, codes, stride, panels, b);
-    add_blocks<Format, 2>(out, sums, panels[0], b, scales, products);
-    add_blocks<Format, 2>(out + 256, sums + 256, panels[1], b, scales, products);
+    for (int p = 0; p < 2; ++p) add_blocks<Format, 2>(out + kSumsOfTile * p, sums + 2 * kSumsOfTile * p, panels[p], b, scales, products);
   }
 }
 
@@ -145,8 +165,11 @@ inline void finish_tile(const float* sums, const Matmul& op, int i, int64_t pane
   }
 }
 
-// Two unpacked panels, and the float sums of a group of tokens.
-int64_t own_bytes(int64_t cols) { return 2 * superblocks_of(cols) * 1536 + kGroup / kTokens * kSumsOfTile * 4; }
+// Unpacked panels that are worked on at a time: an even number.
+int64_t batch_of(int64_t cols) { return std::clamp<int64_t>(kBatchBytes / (superblocks_of(cols) * 1280) / 2 * 2, 2, kMostPanels); }
+
+// The batch, and the float sums of kTiles tiles of tokens.
+int64_t own_bytes(int64_t cols) { return batch_of(cols) * (superblocks_of(cols) * 1280 + kTiles * kSumsOfTile * 4); }
 
 // Panels [first, last) of weight i; x and factors hold tokens [token_first, token_last). The last tile may reach past them: what it finds there is not used.
 template <class Format>
@@ -154,35 +177,37 @@ void tile_panels(const Plan& plan, int i, int64_t first, int64_t last, const Qua
                  std::byte* own) {
   const Matmul& op = plan.op;
   const int64_t n_superblocks = superblocks_of(op.x.cols), n_blocks = 2 * n_superblocks, panel_bytes = n_superblocks * superblock_bytes(Format::kPanel);
-  auto* unpacked = reinterpret_cast<uint8_t*>(own);
-  auto* sums = reinterpret_cast<float*>(own + 2 * n_superblocks * 1536);
-  const Bytes panels[2] = {unpacked, unpacked + n_superblocks * Unpacked<Format>::kBytes};
-  const int64_t n_tokens = token_last - token_first;
+  const int64_t unpacked_bytes = n_superblocks * Unpacked<Format>::kBytes, most = batch_of(op.x.cols), n_tokens = token_last - token_first;
+  auto* sums = reinterpret_cast<float*>(own);                       // [tile][panel][token][16]
+  auto* unpacked = reinterpret_cast<uint8_t*>(own + kTiles * most * kSumsOfTile * 4);
   const int n_planes = planes_of(*op.w[i]);
-  for (int64_t panel = first; panel < last; panel += 2) {
+  const int64_t n_chunks = n_blocks / kChunk > 0 ? n_blocks / kChunk : 1, chunk = (n_blocks / 2 + n_chunks - 1) / n_chunks * 2;      // 18 blocks are one chunk, not 16 and 2
+  for (int64_t panel = first; panel < last; panel += most) {
+    const int64_t n = last - panel < most ? last - panel : most, n_sums = (n + n % 2) * kSumsOfTile;
     const Bytes packed = reinterpret_cast<Bytes>(op.w[i]->packed.data) + panel * panel_bytes;
-    unpack_signed<Format>(unpacked, packed, n_superblocks);
-    if (panel + 1 < last) unpack_signed<Format>(const_cast<uint8_t*>(panels[1]), packed + panel_bytes, n_superblocks);      // else what lies there is not used
-    const Bytes next = packed + 2 * panel_bytes, next_end = next + 2 * panel_bytes;
-    Bytes wanted = next;                                            // the next pair comes to the second-level cache meanwhile
-    for (int64_t group = 0; group < n_tokens; group += kGroup) {
-      const int64_t end = group + kGroup < n_tokens ? group + kGroup : n_tokens, n_tiles = (end - group + kTokens - 1) / kTokens;
-      for (int64_t j = 0; j < n_tiles * kSumsOfTile; j += 16) store(sums + j, zero());
+    for (int64_t p = 0; p < n; ++p) unpack_signed<Format>(unpacked + p * unpacked_bytes, packed + p * panel_bytes, n_superblocks);
+    Bytes wanted = packed + n * panel_bytes;                        // the next batch comes to the second-level cache meanwhile
+    const Bytes wanted_end = wanted + n * panel_bytes;
+    for (int64_t group = 0; group < n_tokens; group += kTiles * kTokens) {
+      const int64_t n_tiles = std::min<int64_t>(kTiles, (n_tokens - group + kTokens - 1) / kTokens);
+      for (int64_t j = 0; j < n_tiles * n_sums; j += 16) store(sums + j, zero());
       for (int plane = 0; plane < n_planes; ++plane)
-        for (int64_t b = 0; b < n_blocks; b += kChunk) {
-          const int64_t b_end = b + kChunk < n_blocks ? b + kChunk : n_blocks;
-          for (int64_t tile = 0; tile < n_tiles; ++tile) {
-            const int64_t token = group + tile * kTokens;
-            const IntInput in = x.input(token, 0, false, n_planes);
-            const int8_t* codes = in.codes + plane * in.plane_bytes;
-            for (int line = 0; line < 8 && wanted < next_end; ++line, wanted += 64) prefetch(wanted);
-            const float* scales = factors.scales(token, plane);
-            add_chunk<Format>(sums + tile * kSumsOfTile, codes, in.stride, panels, b, b_end, scales, scales + 16 * n_blocks);
+        for (int64_t b = 0; b < n_blocks; b += chunk) {
+          const int64_t b_end = b + chunk < n_blocks ? b + chunk : n_blocks;
+          for (int64_t p = 0; p < n; p += 2) {
+            const Bytes pair[2] = {unpacked + p * unpacked_bytes, unpacked + (p + 1 < n ? p + 1 : p) * unpacked_bytes};      // an odd last one twice, stored once
+            for (int64_t tile = 0; tile < n_tiles; ++tile) {
+              const int64_t token = group + tile * kTokens;
+              const IntInput in = x.input(token, 0, false, n_planes);
+              const float* scales = factors.scales(token, plane);
+              for (int line = 0; line < 8 && wanted < wanted_end; ++line, wanted += 64) prefetch(wanted);
+              add_chunk<Format>(sums + tile * n_sums + p * kSumsOfTile, in.codes + plane * in.plane_bytes, in.stride, pair, b, b_end, scales, scales + 16 * n_blocks);
+            }
           }
         }
       for (int64_t tile = 0; tile < n_tiles; ++tile)
-        for (int p = 0; p < 2 && panel + p < last; ++p)
-          finish_tile(sums + tile * kSumsOfTile + 256 * p, op, i, panel + p, token_first + group + tile * kTokens, end - group - tile * kTokens);
+        for (int64_t p = 0; p < n; ++p)
+          finish_tile(sums + tile * n_sums + p * kSumsOfTile, op, i, panel + p, token_first + group + tile * kTokens, n_tokens - group - tile * kTokens);
     }
   }
 }
@@ -202,10 +227,9 @@ bool matrix_supports(const Matmul& op) {
 }
 
 void run_matrix(const Matmul& op, Lane& lane) {
-  const TileConfig config;
-  _tile_loadconfig(&config);
+  _tile_loadconfig(&kTileConfig);
   Factors factors;
-  sweep_many<2>(op, lane, own_bytes(op.x.cols), factors, [&](const Plan& plan, int i, int64_t a, int64_t b, const QuantizedTokens& x, int64_t first, int64_t last) {
+  sweep_many<2, true>(op, lane, own_bytes(op.x.cols), factors, [&](const Plan& plan, int i, int64_t a, int64_t b, const QuantizedTokens& x, int64_t first, int64_t last) {
     with_format(*op.w[i], [&](auto format) {
       using Format = decltype(format);
       if constexpr (Tiled<Format>) tile_panels<Format>(plan, i, a, b, x, factors, first, last, lane.own.data());

@@ -3,8 +3,9 @@
 // Positions are cut at absolute multiples: tiles of 64, and spans of 1024 (16 tiles). A span starts from an empty softmax state, and the spans of a query are
 // merged in order; so several workers may share one long context, and a query's bits depend on neither the workers nor the batch nor the page size.
 //
-// A unit of work is a block of query rows of a sequence x the query heads of one KV head: about 32 queries that share every load of K and V. With fewer units
-// than would keep the workers busy (decoding a few long sequences), a unit is cut into its spans, whose states meet in the shared scratch.
+// A unit of work is up to four blocks of query rows of a sequence x the query heads of one KV head. A block is about 32 queries, what the first-level cache
+// holds beside a strip of K or V; the blocks of a unit share a tile of K and V once it is converted. With fewer units than would keep the workers busy (decoding
+// a few long sequences), a unit is cut into its spans, whose states meet in the shared scratch.
 #include "backend/step.h"
 #include "cpu/kernels/attention_tile.h"
 #include "cpu/kernels/kernels.h"
@@ -12,10 +13,13 @@
 namespace ridge::cpu::RIDGE_ISA_NS {
 namespace {
 
-constexpr int kTile = 64, kSpan = 1024, kQueries = 32;
+constexpr int kTile = 64, kSpan = 1024, kQueries = 32, kMostBlocks = 4;
 constexpr int kFewQueries = 8;               // up to here K and V are read where they lie; beyond, a tile is converted once into scratch
 
 inline int64_t round16(int64_t n) { return (n + 15) / 16 * 16; }
+// Rows of the products. Many queries are filled up with zeros to whole register tiles, since what is left over would leave the FMA units waiting: with 30 of
+// them (ten rows of three heads) a product took 40 cycles for every 32 it takes now.
+inline int product_rows(int n_queries) { return n_queries <= kFewQueries ? n_queries : (n_queries + kProductRows - 1) / kProductRows * kProductRows; }
 inline int min_of(int a, int b) { return a < b ? a : b; }
 inline int max_of(int a, int b) { return a > b ? a : b; }
 
@@ -32,10 +36,11 @@ struct Unit {
   int first, last;                           // positions that any of its rows sees
 };
 
-// All units of the step, longest contexts first so that no long one is left for the end. Walked forwards only.
+// All units of the step, longest contexts first so that no long one is left for the end; a KV head's units are neighbours, so that after the first of them its
+// keys and values come from the second-level cache. Walked forwards only.
 class Units {
  public:
-  Units(const PagedAttention& op, const Step& step, int32_t* order) : op_(op), step_(step), order_(order) {
+  Units(const PagedAttention& op, const Step& step, int32_t* order, int n_workers) : op_(op), step_(step), order_(order) {
     const int group = op.n_heads / op.n_kv_heads;
     rows_ = max_of(1, kQueries / group);
     const StepSeq* seqs = step.seqs().data();
@@ -48,24 +53,26 @@ class Units {
         for (; j >= gap && seqs[order[j - gap]].n_context < seqs[s].n_context; j -= gap) order[j] = order[j - gap];
         order[j] = s;
       }
-    for (int i = 0; i < n; ++i) {
-      count_ += units_of(seqs[i]);
-      longest_ = max_of(longest_, seqs[i].n_context);
+    for (int i = 0; i < n; ++i) longest_ = max_of(longest_, seqs[i].n_context);
+    for (blocks_ = kMostBlocks;; blocks_ /= 2) {
+      count_ = 0;
+      for (int i = 0; i < n; ++i) count_ += units_of(seqs[i]);
+      if (blocks_ == 1 || count_ >= 8 * n_workers) break;
     }
   }
 
   int64_t count() const { return count_; }
   int most_spans() const { return (longest_ + kSpan - 1) / kSpan; }
-  int most_queries() const { return rows_ * (op_.n_heads / op_.n_kv_heads); }
+  int block_rows() const { return rows_; }
+  int most_blocks() const { return blocks_; }
 
   Unit at(int64_t index) {
     const StepSeq* seqs = step_.seqs().data();
     while (index - base_ >= units_of(seqs[order_[next_]])) base_ += units_of(seqs[order_[next_++]]);
     const StepSeq& seq = seqs[order_[next_]];
-    const int64_t local = index - base_, block = blocks_of(seq) - 1 - local / op_.n_kv_heads;
-    const int64_t row = block * rows_;
-    Unit unit{.seq = &seq, .first_row = seq.first_row + row, .n_rows = static_cast<int>(seq.n_rows - row < rows_ ? seq.n_rows - row : rows_),
-              .kv_head = static_cast<int>(local % op_.n_kv_heads), .first = INT32_MAX, .last = 0};
+    const int64_t local = index - base_, n = units_of(seq) / op_.n_kv_heads, most = int64_t{rows_} * blocks_, row = (n - 1 - local % n) * most;
+    Unit unit{.seq = &seq, .first_row = seq.first_row + row, .n_rows = static_cast<int>(seq.n_rows - row < most ? seq.n_rows - row : most),
+              .kv_head = static_cast<int>(local / n), .first = INT32_MAX, .last = 0};
     for (int r = 0; r < unit.n_rows; ++r) {
       const int position = step_.positions().data()[unit.first_row + r];
       unit.first = min_of(unit.first, first_seen(op_, position));
@@ -75,13 +82,12 @@ class Units {
   }
 
  private:
-  int64_t blocks_of(const StepSeq& seq) const { return (seq.n_rows + rows_ - 1) / rows_; }
-  int64_t units_of(const StepSeq& seq) const { return blocks_of(seq) * op_.n_kv_heads; }
+  int64_t units_of(const StepSeq& seq) const { return (seq.n_rows + rows_ * blocks_ - 1) / (rows_ * blocks_) * op_.n_kv_heads; }
 
   const PagedAttention& op_;
   const Step& step_;
   int32_t* order_;
-  int rows_ = 1, longest_ = 0;
+  int rows_ = 1, blocks_ = 1, longest_ = 0;
   int64_t count_ = 0;
   int64_t base_ = 0;
   int next_ = 0;
@@ -90,71 +96,99 @@ class Units {
 // Softmax states of M queries, and what a tile brings: arrays [M], with room for a multiple of 16.
 struct States {
   float *largest, *sum;
-  SoftmaxState at(int m) const { return {largest[m], sum[m]}; }
-  void set(int m, const SoftmaxState& state) const { largest[m] = state.largest, sum[m] = state.sum; }
+  SoftmaxState at(int64_t m) const { return {largest[m], sum[m]}; }
+  void set(int64_t m, const SoftmaxState& state) const { largest[m] = state.largest, sum[m] = state.sum; }
 };
 
-// A worker's scratch, for the queries m of a unit: row m / group, head m % group of the KV head's group.
+// A worker's scratch. Query m of a block is row m / group, head m % group of the KV head's group; a block has room for M of them, a multiple of 16.
 struct Scratch {
-  float *q, *s, *o, *total, *k, *v;          // [M][head_dim], [M][64], [M][v16], [M][v16], and strips: [64 / 16][head_dim][16], [v16 / 16][64][16]
-  States state, total_state, tile;
+  int m;                                     // M
+  float *q, *s, *o, *total, *k, *v;          // [blocks][M][head_dim], [M][64], [blocks][M][v16] twice, and strips: [64 / 16][head_dim][16], [v16 / 16][64][16]
+  States state, total_state, tile;           // [blocks][M], [blocks][M], [M]
   float* factor;                             // [M]
 
-  static int64_t n_bytes(const PagedAttention& op, int64_t n_queries) {
+  static int64_t n_bytes(const PagedAttention& op, int64_t n_queries, int64_t n_blocks) {
     const int64_t v16 = round16(op.v_dim);
-    return 4 * (n_queries * (round16(op.head_dim) + kTile + 2 * v16) + 7 * round16(n_queries) + kTile * (op.head_dim + v16));
+    return 4 * (round16(n_queries) * (n_blocks * (op.head_dim + 2 * v16 + 4) + kTile + 3) + kTile * (op.head_dim + v16));
   }
-  Scratch(const PagedAttention& op, int64_t n_queries, std::byte* memory) {
+  Scratch(const PagedAttention& op, int64_t n_queries, int64_t n_blocks, std::byte* memory) : m(static_cast<int>(round16(n_queries))) {
     const int64_t v16 = round16(op.v_dim);
     auto* p = reinterpret_cast<float*>(memory);
     const auto take = [&p](int64_t n) { return (p += n) - n; };
     k = take(kTile * op.head_dim);
     v = take(kTile * v16);
-    s = take(n_queries * kTile);
-    o = take(n_queries * v16);
-    total = take(n_queries * v16);
-    q = take(n_queries * round16(op.head_dim));
-    for (States* states : {&state, &total_state, &tile}) *states = {take(round16(n_queries)), take(round16(n_queries))};
-    factor = take(round16(n_queries));
+    s = take(m * kTile);
+    o = take(n_blocks * m * v16);
+    total = take(n_blocks * m * v16);
+    q = take(n_blocks * m * op.head_dim);
+    for (States* states : {&state, &total_state}) *states = {take(n_blocks * m), take(n_blocks * m)};
+    tile = {take(m), take(m)};
+    factor = take(m);
   }
 };
 
 class Attention {
  public:
-  Attention(const PagedAttention& op, const Step& step, const Scratch& scratch)
-      : op_(op), step_(step), at_(scratch), group_(op.n_heads / op.n_kv_heads), v16_(round16(op.v_dim)) {}
+  Attention(const PagedAttention& op, const Step& step, const Scratch& scratch, int block_rows)
+      : op_(op), step_(step), at_(scratch), group_(op.n_heads / op.n_kv_heads), block_rows_(block_rows), v16_(round16(op.v_dim)) {}
 
   void load_queries(const Unit& unit) {
-    for (int m = 0; m < unit.n_rows * group_; ++m) {
-      const float* q = op_.q.f32(unit.first_row + m / group_) + (int64_t{unit.kv_head} * group_ + m % group_) * op_.head_dim;
-      for (int d = 0; d < op_.head_dim; ++d) at_.q[m * op_.head_dim + d] = q[d];
-    }
+    for_blocks(unit, [&](const Block& block) {
+      float* out = at_.q + block.slot * op_.head_dim;
+      for (int m = 0; m < block.n_queries; ++m) {
+        const float* q = op_.q.f32(block.first_row + m / group_) + (int64_t{unit.kv_head} * group_ + m % group_) * op_.head_dim;
+        for (int d = 0; d < op_.head_dim; ++d) out[m * op_.head_dim + d] = q[d];
+      }
+      for (int i = block.n_queries * op_.head_dim; i < product_rows(block.n_queries) * op_.head_dim; ++i) out[i] = 0.0f;
+    });
   }
 
   // The softmax states and sums of one span, from nothing, in at_.state and at_.o.
   void span(const Unit& unit, int index) {
-    const int n_queries = unit.n_rows * group_;
-    clear(at_.state, at_.o, n_queries);
+    clear(unit, at_.state, at_.o);
     const int first = max_of(unit.first, index * kSpan), last = min_of(unit.last, (index + 1) * kSpan);
-    for (int base = first / kTile * kTile; base < last; base += kTile) tile(unit, n_queries, base, max_of(first, base) - base, min_of(last - base, kTile));
+    for (int base = first / kTile * kTile; base < last; base += kTile) tile(unit, base, max_of(first, base) - base, min_of(last - base, kTile));
   }
 
-  void clear(const States& state, float* o, int n_queries) const {
-    for (int m = 0; m < round16(n_queries); ++m) state.set(m, {-__builtin_inff(), 0.0f});
-    for (int64_t i = 0; i < n_queries * v16_; i += 16) store(o + i, zero());
+  void clear(const Unit& unit, const States& state, float* o) const {
+    for_blocks(unit, [&](const Block& block) {
+      for (int m = 0; m < at_.m; ++m) state.set(block.slot + m, {-__builtin_inff(), 0.0f});
+      for (int64_t i = 0; i < product_rows(block.n_queries) * v16_; i += 16) store(o + block.slot * v16_ + i, zero());
+    });
+  }
+
+  // fn(slot, row, head in the group) for every query of a unit; slot: its place in the arrays of the scratch.
+  template <class Fn>
+  void for_queries(const Unit& unit, Fn&& fn) const {
+    for_blocks(unit, [&](const Block& block) {
+      for (int m = 0; m < block.n_queries; ++m) fn(block.slot + m, block.first_row + m / group_, m % group_);
+    });
   }
 
   void finish(const Unit& unit, const States& states, const float* o) const {
-    for (int m = 0; m < unit.n_rows * group_; ++m) {
-      const int head = unit.kv_head * group_ + m % group_;
-      const SoftmaxState state = states.at(m);
+    for_queries(unit, [&](int64_t slot, int64_t row, int of_group) {
+      const int head = unit.kv_head * group_ + of_group;
+      const SoftmaxState state = states.at(slot);
       const float sum = state.sum + (op_.sinks ? exp1(op_.sinks.f32()[head] - state.largest) : 0.0f);
-      float* out = op_.out.f32(unit.first_row + m / group_) + int64_t{head} * op_.v_dim;
-      for_lanes(0, op_.v_dim, [&](int64_t i, int n) { store_n(out + i, div(load_n(o + m * v16_ + i, n), set1(sum)), n); });
-    }
+      float* out = op_.out.f32(row) + int64_t{head} * op_.v_dim;
+      for_lanes(0, op_.v_dim, [&](int64_t i, int n) { store_n(out + i, div(load_n(o + slot * v16_ + i, n), set1(sum)), n); });
+    });
   }
 
  private:
+  struct Block {
+    int64_t slot, first_row;                 // slot: of its first query
+    int n_rows, n_queries;
+  };
+  template <class Fn>
+  void for_blocks(const Unit& unit, Fn&& fn) const {
+    int64_t slot = 0;
+    for (int row = 0; row < unit.n_rows; row += block_rows_, slot += at_.m) {
+      const int n = min_of(block_rows_, unit.n_rows - row);
+      fn(Block{slot, unit.first_row + row, n, n * group_});
+    }
+  }
+
   const std::byte* plane_of(const Unit& unit, int plane, int position) const {
     return op_.kv.plane(plane, step_.pages()[unit.seq->first_page[op_.kv.group] + position / op_.kv.page_size]);
   }
@@ -180,23 +214,41 @@ class Attention {
     }
   }
 
-  void tile(const Unit& unit, int n_queries, int base, int first, int last) {
-    with_kv_format(op_.kv.planes[0].format, [&](auto kv) { scores<decltype(kv)>(unit, n_queries, base, first, last); });
-    struct Range { int first, last; };
-    const auto seen_by = [&](int m) {
-      const int position = step_.positions().data()[unit.first_row + m / group_] - base;
-      return Range{max_of(first, first_seen(op_, position + base) - base), min_of(last, position + 1)};
-    };
-    for (int m = 0; m < n_queries; ++m) {
-      const Range seen = seen_by(m);
+  struct Range { int first, last; };
+
+  // What of positions [first, last) of the tile at `base` a row sees; last <= first: nothing.
+  Range seen_by(int64_t row, int base, int first, int last) const {
+    const int position = step_.positions().data()[row];
+    return {max_of(first, first_seen(op_, position) - base), min_of(last, position + 1 - base)};
+  }
+
+  void tile(const Unit& unit, int base, int first, int last) {
+    const bool few = unit.n_rows * group_ <= kFewQueries;
+    if (!few) with_kv_format(op_.kv.planes[0].format, [&](auto kv) { convert_keys<decltype(kv)>(unit, base, first, last); });
+    if (!few || op_.v_dim % 16 != 0) with_kv_format(op_.kv.planes[1].format, [&](auto kv) { convert_values<decltype(kv)>(unit, base, first, last); });
+    for_blocks(unit, [&](const Block& block) {
+      Range all{last, first};
+      for (int r = 0; r < block.n_rows; ++r) {
+        const Range seen = seen_by(block.first_row + r, base, first, last);
+        if (seen.first < seen.last) all = {min_of(all.first, seen.first), max_of(all.last, seen.last)};
+      }
+      if (all.first < all.last) block_tile(unit, block, base, all.first, all.last, few);      // else as if the tile were not there
+    });
+  }
+
+  void block_tile(const Unit& unit, const Block& block, int base, int first, int last, bool few) {
+    with_kv_format(op_.kv.planes[0].format, [&](auto kv) { scores<decltype(kv)>(unit, block, base, first, last, few); });
+    const States state{at_.state.largest + block.slot, at_.state.sum + block.slot};
+    for (int m = 0; m < block.n_queries; ++m) {
+      const Range seen = seen_by(block.first_row + m / group_, base, first, last);
       at_.tile.largest[m] = seen.first < seen.last ? scale_tile(at_.s + m * kTile, seen.first, seen.last, op_.scale, op_.softcap) : -__builtin_inff();
     }
-    for (int m = 0; m < n_queries; m += 16) add_largest(at_.factor + m, at_.state.largest + m, at_.tile.largest + m);
-    for (int m = 0; m < n_queries; ++m) {
-      const Range seen = seen_by(m);
-      float *s = at_.s + m * kTile, *o = at_.o + m * v16_;
+    for (int m = 0; m < block.n_queries; m += 16) add_largest(at_.factor + m, state.largest + m, at_.tile.largest + m);
+    for (int m = 0; m < block.n_queries; ++m) {
+      const Range seen = seen_by(block.first_row + m / group_, base, first, last);
+      float *s = at_.s + m * kTile, *o = at_.o + (block.slot + m) * v16_;
       if (seen.first < seen.last) {
-        at_.tile.sum[m] = weigh_tile(s, at_.state.largest[m]);
+        at_.tile.sum[m] = weigh_tile(s, state.largest[m]);
       } else {                               // as if the tile were not there
         at_.tile.sum[m] = 0;
         for (int i = 0; i < kTile; i += 16) store(s + i, zero());
@@ -204,38 +256,22 @@ class Attention {
       if (at_.factor[m] == 1.0f) continue;
       for (int64_t i = 0; i < v16_; i += 16) store(o + i, mul(load(o + i), set1(at_.factor[m])));
     }
-    for (int m = 0; m < n_queries; m += 16) add_sums(at_.state.sum + m, at_.factor + m, at_.tile.sum + m);
-    with_kv_format(op_.kv.planes[1].format, [&](auto kv) { values<decltype(kv)>(unit, n_queries, base, first, last); });
+    for (int m = 0; m < block.n_queries; m += 16) add_sums(state.sum + m, at_.factor + m, at_.tile.sum + m);
+    with_kv_format(op_.kv.planes[1].format, [&](auto kv) { values<decltype(kv)>(unit, block, base, first, last, few); });
   }
 
   template <class Kv>
-  void scores(const Unit& unit, int n_queries, int base, int first, int last) {
+  void convert_keys(const Unit& unit, int base, int first, int last) const {
     const int page = op_.kv.page_size;
-    if (n_queries <= kFewQueries) {
-      for_pages(first, last, 16, [&](int i, int end) {
-        Product<Kv>{at_.s + i, kTile, at_.q, op_.head_dim, k_of<Kv>(unit, base + i), page, 16, op_.head_dim, false}.run(n_queries, (end - i) / 16);
-      });
-      return;
-    }
     for_pages(first, last, 16, [&](int i, int end) {
       const auto* k = k_of<Kv>(unit, base + i);
       for (int d = 0; d < op_.head_dim; ++d)
         for (int j = i; j < end; j += 16) store(at_.k + int64_t{j} * op_.head_dim + d * 16, Kv::load16(k + int64_t{d} * page + j - i));
     });
-    const int begin = first / 16 * 16;
-    const float* strips = at_.k + int64_t{begin} * op_.head_dim;
-    const int n_strips = (last - begin + 15) / 16;
-    Product<KvF32>{at_.s + begin, kTile, at_.q, op_.head_dim, strips, 16, 16 * int64_t{op_.head_dim}, op_.head_dim, false}.run(n_queries, n_strips);
   }
 
   template <class Kv>
-  void values(const Unit& unit, int n_queries, int base, int first, int last) {
-    if (n_queries <= kFewQueries && op_.v_dim % 16 == 0) {
-      for_pages(first, last, 1, [&](int i, int end) {
-        Product<Kv>{at_.o, v16_, at_.s + i, kTile, v_of<Kv>(unit, base + i), op_.v_dim, 16, end - i, true}.run(n_queries, op_.v_dim / 16);
-      });
-      return;
-    }
+  void convert_values(const Unit& unit, int base, int first, int last) const {
     for_pages(first, last, 1, [&](int i, int end) {
       const auto* v = v_of<Kv>(unit, base + i);
       for (int j = i; j < end; ++j, v += op_.v_dim) {
@@ -247,13 +283,38 @@ class Attention {
         store(at_.v + d * kTile + j * 16, Kv::load16(tail));
       }
     });
-    Product<KvF32>{at_.o, v16_, at_.s + first, kTile, at_.v + first * 16, 16, 16 * kTile, last - first, true}.run(n_queries, static_cast<int>(v16_ / 16));
+  }
+
+  template <class Kv>
+  void scores(const Unit& unit, const Block& block, int base, int first, int last, bool few) {
+    const float* q = at_.q + block.slot * op_.head_dim;
+    if (few) {
+      for_pages(first, last, 16, [&](int i, int end) {
+        Product<Kv>{at_.s + i, kTile, q, op_.head_dim, k_of<Kv>(unit, base + i), op_.kv.page_size, 16, op_.head_dim, false}.run(block.n_queries, (end - i) / 16);
+      });
+      return;
+    }
+    const int begin = first / 16 * 16, n_strips = (last - begin + 15) / 16;
+    const float* strips = at_.k + int64_t{begin} * op_.head_dim;
+    Product<KvF32>{at_.s + begin, kTile, q, op_.head_dim, strips, 16, 16 * int64_t{op_.head_dim}, op_.head_dim, false}.run(product_rows(block.n_queries), n_strips);
+  }
+
+  template <class Kv>
+  void values(const Unit& unit, const Block& block, int base, int first, int last, bool few) {
+    float* o = at_.o + block.slot * v16_;
+    if (few && op_.v_dim % 16 == 0) {
+      for_pages(first, last, 1, [&](int i, int end) {
+        Product<Kv>{o, v16_, at_.s + i, kTile, v_of<Kv>(unit, base + i), op_.v_dim, 16, end - i, true}.run(block.n_queries, op_.v_dim / 16);
+      });
+      return;
+    }
+    Product<KvF32>{o, v16_, at_.s + first, kTile, at_.v + first * 16, 16, 16 * kTile, last - first, true}.run(product_rows(block.n_queries), static_cast<int>(v16_ / 16));
   }
 
   const PagedAttention& op_;
   const Step& step_;
   const Scratch at_;
-  const int group_;
+  const int group_, block_rows_;
   const int64_t v16_;
 };
 
@@ -263,25 +324,27 @@ void paged_attention(const PagedAttention& op, Lane& lane) {
   const Step& step = *lane.step;
   auto* order = reinterpret_cast<int32_t*>(lane.own.data());
   const int64_t order_bytes = (4 * int64_t{step.n_seqs()} + 63) / 64 * 64, v16 = round16(op.v_dim);
-  Units units(op, step, order);
-  const int n_most = units.most_queries(), n_spans = units.most_spans();
-  const Scratch scratch(op, n_most, lane.own.data() + order_bytes);
-  Attention attention(op, step, scratch);
+  Units units(op, step, order, lane.n_workers);
+  const int n_spans = units.most_spans();
+  const Scratch scratch(op, int64_t{units.block_rows()} * (op.n_heads / op.n_kv_heads), units.most_blocks(), lane.own.data() + order_bytes);
+  Attention attention(op, step, scratch, units.block_rows());
+  // Adds a span's outcome for the query at `slot` to what its unit has so far.
+  const auto add = [&](int64_t slot, const SoftmaxState& state, const float* o) {
+    scratch.total_state.set(slot, merge(scratch.total_state.at(slot), scratch.total + slot * v16, state, o, v16));
+  };
 
-  const int64_t slot = n_most * (v16 + 16);                                  // numbers of a span's outcome: states (16 apart), then sums
+  const int64_t n_most = int64_t{scratch.m} * units.most_blocks(), outcome = n_most * (v16 + 16);      // numbers of a span's outcome: states (16 apart), then sums
   const bool cut = lane.n_workers > 1 && n_spans > 1 && units.count() < 4 * lane.n_workers &&
-                   units.count() * n_spans * slot * 4 <= static_cast<int64_t>(lane.shared.size());
+                   units.count() * n_spans * outcome * 4 <= static_cast<int64_t>(lane.shared.size());
   if (!cut) {
     lane.share(units.count(), 1, [&](int64_t first, int64_t last) {
       for (int64_t i = first; i < last; ++i) {
         const Unit unit = units.at(i);
-        const int n_queries = unit.n_rows * (op.n_heads / op.n_kv_heads);
         attention.load_queries(unit);
-        attention.clear(scratch.total_state, scratch.total, n_queries);
+        attention.clear(unit, scratch.total_state, scratch.total);
         for (int s = unit.first / kSpan; s * kSpan < unit.last; ++s) {
           attention.span(unit, s);
-          for (int m = 0; m < n_queries; ++m)
-            scratch.total_state.set(m, merge(scratch.total_state.at(m), scratch.total + m * v16, scratch.state.at(m), scratch.o + m * v16, v16));
+          attention.for_queries(unit, [&](int64_t slot, int64_t, int) { add(slot, scratch.state.at(slot), scratch.o + slot * v16); });
         }
         attention.finish(unit, scratch.total_state, scratch.total);
       }
@@ -289,33 +352,31 @@ void paged_attention(const PagedAttention& op, Lane& lane) {
     return;
   }
 
-  auto* slots = reinterpret_cast<float*>(lane.shared.data());
+  auto* outcomes = reinterpret_cast<float*>(lane.shared.data());
   lane.share(units.count() * n_spans, 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const Unit unit = units.at(i / n_spans);
-      const int s = static_cast<int>(i % n_spans), n_queries = unit.n_rows * (op.n_heads / op.n_kv_heads);
+      const int s = static_cast<int>(i % n_spans);
       if ((s + 1) * kSpan <= unit.first || s * kSpan >= unit.last) continue;
       attention.load_queries(unit);
       attention.span(unit, s);
-      float* out = slots + i * slot;
-      for (int m = 0; m < n_queries; ++m) {
-        out[m * 16] = scratch.state.largest[m];
-        out[m * 16 + 1] = scratch.state.sum[m];
-      }
-      for (int64_t j = 0; j < n_queries * v16; j += 16) store(out + n_most * 16 + j, load(scratch.o + j));
+      float* out = outcomes + i * outcome;
+      attention.for_queries(unit, [&](int64_t slot, int64_t, int) {
+        out[slot * 16] = scratch.state.largest[slot];
+        out[slot * 16 + 1] = scratch.state.sum[slot];
+        for (int64_t j = 0; j < v16; j += 16) store(out + n_most * 16 + slot * v16 + j, load(scratch.o + slot * v16 + j));
+      });
     }
   });
   lane.barrier();
-  Units again(op, step, order);
+  Units again(op, step, order, lane.n_workers);
   const auto [first, last] = lane.part(units.count());
   for (int64_t i = first; i < last; ++i) {
     const Unit unit = again.at(i);
-    const int n_queries = unit.n_rows * (op.n_heads / op.n_kv_heads);
-    attention.clear(scratch.total_state, scratch.total, n_queries);
+    attention.clear(unit, scratch.total_state, scratch.total);
     for (int s = unit.first / kSpan; s * kSpan < unit.last; ++s) {
-      const float* in = slots + (i * n_spans + s) * slot;
-      for (int m = 0; m < n_queries; ++m)
-        scratch.total_state.set(m, merge(scratch.total_state.at(m), scratch.total + m * v16, {in[m * 16], in[m * 16 + 1]}, in + n_most * 16 + m * v16, v16));
+      const float* in = outcomes + (i * n_spans + s) * outcome;
+      attention.for_queries(unit, [&](int64_t slot, int64_t, int) { add(slot, {in[slot * 16], in[slot * 16 + 1]}, in + n_most * 16 + slot * v16); });
     }
     attention.finish(unit, scratch.total_state, scratch.total);
   }
@@ -323,7 +384,7 @@ void paged_attention(const PagedAttention& op, Lane& lane) {
 
 bool fits_attention(const PagedAttention& op) {
   const int64_t group = op.n_heads / op.n_kv_heads, n_queries = group > kQueries ? group : kQueries;
-  return op.n_heads % op.n_kv_heads == 0 && Scratch::n_bytes(op, n_queries) <= int64_t{6} << 20;      // of the 8 MiB that every worker has
+  return op.n_heads % op.n_kv_heads == 0 && Scratch::n_bytes(op, n_queries, kMostBlocks) <= int64_t{6} << 20;      // of the 8 MiB that every worker has
 }
 
 }  // namespace ridge::cpu::RIDGE_ISA_NS

@@ -7,6 +7,8 @@
 
 namespace ridge::cpu::RIDGE_ISA_NS {
 
+inline constexpr int kProductRows = kAccumulators >= 8 ? 8 : kAccumulators;      // of C in registers at a time
+
 // C is f32, `accumulate` or not. Strides in numbers; b_next is from one vector of B to the one on its right.
 template <class Kv>
 struct Product {
@@ -59,7 +61,7 @@ struct Product {
 
   // A column strip of B stays in the first-level cache while all rows of A pass over it.
   void run(int n_m, int n_vectors) const {
-    constexpr int kMost = kAccumulators >= 8 ? 8 : kAccumulators, kStrip = kAccumulators / kMost;
+    constexpr int kMost = kProductRows, kStrip = kAccumulators / kMost;
     if (n_m < kMost) return few(0, n_m, 0, n_vectors);
     for (int n = 0; n < n_vectors; n += kStrip) {
       const int end = n + kStrip < n_vectors ? n + kStrip : n_vectors;

@@ -91,7 +91,7 @@ bool matrix_supports(const Matmul& op) {
 }
 
 void run_matrix(const Matmul& op, Lane& lane) {
-  sweep_many<1>(op, lane, superblocks_of(op.x.cols) * 1536, NoneBeside{}, [&](const Plan& plan, int i, int64_t a, int64_t b, const QuantizedTokens& x, int64_t first, int64_t last) {
+  sweep_many<1, false>(op, lane, superblocks_of(op.x.cols) * 1536, NoneBeside{}, [&](const Plan& plan, int i, int64_t a, int64_t b, const QuantizedTokens& x, int64_t first, int64_t last) {
     with_format(*op.w[i], [&](auto format) {
       using Format = decltype(format);
       if constexpr (Coded<Format>) pair_panels<Format>(plan, i, a, b, x, first, last, lane.own.data());

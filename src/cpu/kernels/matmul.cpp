@@ -93,15 +93,14 @@ void float_panels(const Plan& plan, int i, int64_t first, int64_t last, int64_t 
   const auto* data = reinterpret_cast<Bytes>(op.w[i]->packed.data);
   const int64_t panel_bytes = superblocks_of(op.x.cols) * superblock_bytes(panel_of(op.w[i]->format));
   for (int64_t panel = first; panel < last; panel += kFloatUnit) {
-    const Bytes pair[kFloatUnit] = {data + panel * panel_bytes, data + (panel + 1 < last ? panel + 1 : panel) * panel_bytes};
+    const bool both = panel + 1 < last;
+    const Bytes pair[kFloatUnit] = {data + panel * panel_bytes, data + (panel + 1) * panel_bytes};
     for_tiles<kFloatTile>(token_first, token_last, [&](auto count, int64_t token) {
       constexpr int T = decltype(count)::value;
-      if constexpr (T <= 2 || kFloatPanels == kFloatUnit) {
-        run_float_tile<Source, kFloatUnit, T, T <= 2>(op, i, pair, panel, token, decode);
-      } else {
-        run_float_tile<Source, 1, T, false>(op, i, {pair[0]}, panel, token, decode);
-        if (panel + 1 < last) run_float_tile<Source, 1, T, false>(op, i, {pair[1]}, panel + 1, token, decode);
-      }
+      if constexpr (T <= 2 || kFloatPanels == kFloatUnit)
+        if (both) return run_float_tile<Source, kFloatUnit, T, T <= 2>(op, i, pair, panel, token, decode);
+      run_float_tile<Source, 1, T, T <= 2>(op, i, {pair[0]}, panel, token, decode);
+      if (both) run_float_tile<Source, 1, T, T <= 2>(op, i, {pair[1]}, panel + 1, token, decode);
     });
   }
 }
@@ -114,10 +113,13 @@ void float_weight_panels(const Plan& plan, int i, int64_t first, int64_t last, i
   });
 }
 
+// Panels are the work units of `few`; all but the ends of the workers' parts come two at a time.
+constexpr int64_t kStreamGrain = 2;
+
 // Where this worker's stream begins, and the first bytes of the next op's: memory is idle while the workers meet.
 void note_start(const Plan& plan, Lane& lane) {
   if (!lane.hints.mine) return;
-  const auto [first, last] = lane.part(plan.n_units());
+  const auto [first, last] = lane.part(plan.n_units(), kStreamGrain);
   StreamStart& start = lane.hints.mine[lane.worker];
   start = {};
   plan.for_panels(first, last, [&](int i, int64_t a, int64_t) {
@@ -131,6 +133,7 @@ void prefetch_next(const Lane& lane) {
   const StreamStart& next = lane.hints.next[lane.worker];
   for (int64_t i = 0; next.at && i < kPrefetchAhead; i += 64)
     for (int p = 0; p < 2; ++p) prefetch(next.at + p * next.panel_bytes + i);
+  lane.ahead->begin(next, kPrefetchAhead);
 }
 
 constexpr int64_t kMostFew = 8;
@@ -138,14 +141,14 @@ constexpr int64_t kMostFew = 8;
 bool few_supports(const Matmul& op) { return op.x.rows <= kMostFew; }
 
 void run_few(const Matmul& op, Lane& lane) {
-  const Plan plan(op, kFloatUnit);
+  const Plan plan(op, 1);
   const QuantizedTokens x(lane.own.data(), op.x.cols, plan.n_planes);
   if (plan.n_planes > 0) {
     if (op.x.rows * x.stride() > static_cast<int64_t>(lane.own.size())) __builtin_trap();
     for (int64_t t = 0; t < op.x.rows; ++t) x.quantize(t, op.x.f32(t), plan.kinds);
   }
   note_start(plan, lane);
-  lane.share_streams(plan.n_units(), [&](int64_t first, int64_t last) {
+  lane.share_streams(plan.n_units(), kStreamGrain, 8, [&](int64_t first, int64_t last) {
     plan.for_panels(first, last, [&](int i, int64_t a, int64_t b) {
       if (!integer(*op.w[i])) return float_weight_panels(plan, i, a, b, 0, op.x.rows);
       with_format(*op.w[i], [&](auto format) {
@@ -161,7 +164,7 @@ bool many_supports(const Matmul&) { return true; }
 
 void run_many(const Matmul& op, Lane& lane) {
   constexpr int kUnit = kPanels > kFloatUnit ? kPanels : kFloatUnit;
-  sweep_many<kUnit>(op, lane, kPanels * superblocks_of(op.x.cols) * 1536, NoneBeside{}, [&](const Plan& plan, int i, int64_t a, int64_t b, const QuantizedTokens& x, int64_t first, int64_t last) {
+  sweep_many<kUnit, false>(op, lane, kPanels * superblocks_of(op.x.cols) * 1536, NoneBeside{}, [&](const Plan& plan, int i, int64_t a, int64_t b, const QuantizedTokens& x, int64_t first, int64_t last) {
     if (!integer(*op.w[i])) return float_weight_panels(plan, i, a, b, first, last);
     with_format(*op.w[i], [&](auto format) {
       using Format = decltype(format);

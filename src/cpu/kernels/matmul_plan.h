@@ -108,8 +108,9 @@ struct NoneBeside {
 
 // For any number of tokens: they are quantized once for the team, then panels(plan, i, first, last, x, token_first, token_last) is called for runs of panels of
 // weight i, a multiple of kUnit of them except at the weight's end; x holds those tokens if the weight's arithmetic wants them. `beside` gets room for
-// token_bytes() a token, whole groups of 16, and is told of runs of tokens that were quantized, each beginning at a multiple of 16.
-template <int kUnit, class Beside, class Panels>
+// token_bytes() a token, whole groups of 16, and is told of runs of tokens that were quantized, each beginning at a multiple of 16. kLongRuns: the kernel does
+// better on many panels at once.
+template <int kUnit, bool kLongRuns, class Beside, class Panels>
 void sweep_many(const Matmul& op, Lane& lane, int64_t own_bytes, Beside&& beside, Panels&& panels) {
   const Plan plan(op, kUnit);
   const QuantizedTokens x(lane.shared.data(), op.x.cols, plan.n_planes);
@@ -133,7 +134,9 @@ void sweep_many(const Matmul& op, Lane& lane, int64_t own_bytes, Beside&& beside
     const auto work = [&](int64_t first, int64_t last) {
       plan.for_panels(first, last, [&](int i, int64_t a, int64_t b) { panels(plan, i, a, b, x, token, token + n); });
     };
-    if (n == op.x.rows) {
+    if (n == op.x.rows && kLongRuns) {
+      lane.share_streams(plan.n_units(), 1, 4, work);
+    } else if (n == op.x.rows) {
       lane.share(plan.n_units(), chunk_of(plan.n_units(), lane.n_workers), work);
     } else {
       const auto [first, last] = lane.part(plan.n_units());         // the shared counter serves one run only
