@@ -17,11 +17,11 @@ namespace {
 constexpr int kRows = 128, kConsumers = 2, kThreads = 128 * (kConsumers + 1), kPanelBytes = kFlashTile * 128;
 
 template <int kDim>
-constexpr int kTileBytes = kDim / 64 * kPanelBytes;                         // [panel of 64 dimensions][position][128 bytes, swizzled]
+constexpr int kKvBytes = kDim / 64 * kPanelBytes;                           // [panel of 64 dimensions][position][128 bytes, swizzled]
 template <int kDim>
 constexpr int kQueryBytes = kDim / 64 * kRows * 128;                        // [warpgroup][panel][row of 64][128 bytes, swizzled]
 template <int kDim>
-constexpr int kStages = (225 * 1024 - kQueryBytes<kDim>) / kTileBytes<kDim> < 8 ? (225 * 1024 - kQueryBytes<kDim>) / kTileBytes<kDim> : 8;
+constexpr int kStages = (225 * 1024 - kQueryBytes<kDim>) / kKvBytes<kDim> < 8 ? (225 * 1024 - kQueryBytes<kDim>) / kKvBytes<kDim> : 8;
 constexpr int kLag = 3;                                                     // tiles on their way before the oldest is waited for
 
 // Rows [first, last) of one sequence, and the tiles they see.
@@ -106,15 +106,29 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         if (tile < s.last_tile) next_page = page_of(tile + 1);
         for (int plane = 0; plane < 2; ++plane) {
           await(&empty[stage], phase ^ 1);
-          std::byte* to = tiles + stage * kTileBytes<kDim> + chunk / 8 * kPanelBytes + swizzled(row, chunk % 8);
-          const std::byte* from_head = op.kv.base + op.kv.offsets[plane] + (int64_t{kv_head} * page_size * kDim + chunk * 8) * 2;
-          const int first = tile * kFlashTile + row;
+          std::byte* to = tiles + stage * kKvBytes<kDim> + chunk / 8 * kPanelBytes + swizzled(row, chunk % 8);
+          const std::byte* from_head = op.kv.base + op.kv.offsets[plane] + ((int64_t{kv_head} * page_size + row) * kDim + chunk * 8) * 2;
+          const int first = tile * kFlashTile;
+          const bool whole = first >= s.first_seen && first + kFlashTile - 1 <= s.last_position;
+          // 16 positions share an address, and most tiles are whole: an address and a test for each row took a fifth of all issue slots.
+          const auto group_of = [&](int i) { return from_head + int64_t{__shfl_sync(0xffffffffu, page, i)} * op.kv.page_bytes + ((first + i * 16) & (page_size - 1)) * (kDim * 2); };
+          if (whole) {
 #pragma unroll
-          for (int i = 0; i < kFlashTile / kRowsAtOnce; ++i) {
-            const int position = first + i * kRowsAtOnce;
-            const bool valid = position >= s.first_seen && position <= s.last_position;
-            const int64_t page_start = __shfl_sync(0xffffffffu, page, i * kRowsAtOnce / 16) * op.kv.page_bytes;
-            copy_chunk(to + i * kRowsAtOnce * 128, from_head + page_start + (position & (page_size - 1)) * (kDim * 2), valid);
+            for (int i = 0; i < kFlashTile / 16; ++i) {
+              const std::byte* from_page = group_of(i);
+#pragma unroll
+              for (int j = 0; j < 16 / kRowsAtOnce; ++j) copy_chunk(to + (i * 16 + j * kRowsAtOnce) * 128, from_page + j * kRowsAtOnce * (kDim * 2));
+            }
+          } else {
+#pragma unroll 1
+            for (int i = 0; i < kFlashTile / 16; ++i) {
+              const std::byte* from_page = group_of(i);
+#pragma unroll
+              for (int j = 0; j < 16 / kRowsAtOnce; ++j) {
+                const int position = first + i * 16 + j * kRowsAtOnce + row;
+                copy_chunk(to + (i * 16 + j * kRowsAtOnce) * 128, from_page + j * kRowsAtOnce * (kDim * 2), position >= s.first_seen && position <= s.last_position);
+              }
+            }
           }
           commit_chunks();
           advance();
@@ -131,7 +145,8 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
     grow_registers<224>();
     const int g = lane / 4, q = lane % 4;
     const float factor = exponent_factor(op);
-    std::byte* queries = tiles + kDepth * kTileBytes<kDim> + group * (kQueryBytes<kDim> / 2);
+    std::byte* queries = tiles + kDepth * kKvBytes<kDim> + group * (kQueryBytes<kDim> / 2);
+    const uint64_t own_queries = wgmma_tile(queries), first_tile = wgmma_tile(tiles), first_values = wgmma_tile(tiles, kPanelBytes);
     for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
       int token[2], head[2], sees_from[2], sees_to[2];
 #pragma unroll
@@ -153,11 +168,11 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       for (int tile = s.first_tile; tile <= s.last_tile; ++tile) {
         float scores[64];
         await(&full[stage], phase);
-        const std::byte* keys = tiles + stage * kTileBytes<kDim>;
+        const uint64_t keys = first_tile + stage * (kKvBytes<kDim> >> 4);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < kDim / 16; ++k) {
-          const uint64_t a = wgmma_tile(queries + k / 4 * 64 * 128) + 2 * (k % 4), b = wgmma_tile(keys + k / 4 * kPanelBytes) + 2 * (k % 4);
+          const uint64_t a = own_queries + k / 4 * (64 * 128 >> 4) + 2 * (k % 4), b = keys + k / 4 * (kPanelBytes >> 4) + 2 * (k % 4);
           if (k == 0) wgmma<T, true>(scores, a, b);
           else wgmma<T, false>(scores, a, b);
         }
@@ -174,7 +189,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         softmax_tile<T>(p, tile_m, tile_l, scores, factor);
         float out[kDim / 2];
         await(&full[stage], phase);
-        const uint64_t values = wgmma_tile(tiles + stage * kTileBytes<kDim>, kPanelBytes);
+        const uint64_t values = first_values + stage * (kKvBytes<kDim> >> 4);
         wgmma_fence();
 #pragma unroll
         for (int t = 0; t < 8; ++t) {
@@ -209,7 +224,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
 template <class T, int kDim>
 void launch(const PagedAttention& op, const Launch& l) {
   const int tokens_a_block = kRows / (op.n_heads / op.n_kv_heads), n_blocks = int(op.q.rows + tokens_a_block - 1) / tokens_a_block;
-  constexpr int kBytes = 1024 + kStages<kDim> * kTileBytes<kDim> + kQueryBytes<kDim>;
+  constexpr int kBytes = 1024 + kStages<kDim> * kKvBytes<kDim> + kQueryBytes<kDim>;
   cudaFuncSetAttribute(many_rows_kernel<T, kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   launch_kernel(many_rows_kernel<T, kDim>, n_blocks * op.n_kv_heads, kThreads, kBytes, l.stream, op, l.step, n_blocks);
 }
