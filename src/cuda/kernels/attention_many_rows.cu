@@ -9,6 +9,7 @@
 #include "cuda/kernels/flash.h"
 #include "cuda/lib/flash.h"
 #include "cuda/lib/launch.h"
+#include "cuda/lib/tiles.h"
 #include "cuda/lib/wgmma.h"
 
 namespace ridge::cuda {
@@ -58,7 +59,7 @@ __device__ void put_queries(std::byte* to, int group, int first_row, int tokens_
 }
 
 template <class T, int kDim>
-__global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, int n_blocks) {
+__global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, std::byte* out_tiles, int n_blocks) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kDepth = kStages<kDim>;
   extern __shared__ std::byte raw_shared[];
@@ -212,9 +213,17 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       for (int r = 0; r < 2; ++r) {
         if (token[r] < 0) continue;
         const float norm = norm_of(m[r], l[r], factor, sinks ? sinks + head[r] : nullptr);
-        float* out = reinterpret_cast<float*>(op.out.data + token[r] * op.out.stride) + head[r] * kDim + 2 * q;
+        if (out_tiles) {
+          const int n_units = (op.n_heads * kDim + 63) / 64;
 #pragma unroll
-        for (int j = 0; j < kDim / 8; ++j) *reinterpret_cast<float2*>(out + 8 * j) = {__fmul_rn(total[4 * j + 2 * r], norm), __fmul_rn(total[4 * j + 2 * r + 1], norm)};
+          for (int j = 0; j < kDim / 8; ++j)
+            *reinterpret_cast<uint32_t*>(out_tiles + tile_place(token[r], head[r] * kDim + 8 * j + 2 * q, n_units)) =
+                pack<__nv_bfloat16>(__fmul_rn(total[4 * j + 2 * r], norm), __fmul_rn(total[4 * j + 2 * r + 1], norm));
+        } else {
+          float* out = reinterpret_cast<float*>(op.out.data + token[r] * op.out.stride) + head[r] * kDim + 2 * q;
+#pragma unroll
+          for (int j = 0; j < kDim / 8; ++j) *reinterpret_cast<float2*>(out + 8 * j) = {__fmul_rn(total[4 * j + 2 * r], norm), __fmul_rn(total[4 * j + 2 * r + 1], norm)};
+        }
       }
     }
   }
@@ -222,21 +231,21 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
 }
 
 template <class T, int kDim>
-void launch(const PagedAttention& op, const Launch& l) {
+void launch(const PagedAttention& op, std::byte* tiles, const Launch& l) {
   const int tokens_a_block = kRows / (op.n_heads / op.n_kv_heads), n_blocks = int(op.q.rows + tokens_a_block - 1) / tokens_a_block;
   constexpr int kBytes = 1024 + kStages<kDim> * kKvBytes<kDim> + kQueryBytes<kDim>;
   cudaFuncSetAttribute(many_rows_kernel<T, kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  launch_kernel(many_rows_kernel<T, kDim>, n_blocks * op.n_kv_heads, kThreads, kBytes, l.stream, op, l.step, n_blocks);
+  launch_kernel(many_rows_kernel<T, kDim>, n_blocks * op.n_kv_heads, kThreads, kBytes, l.stream, op, l.step, tiles, n_blocks);
 }
 
 }  // namespace
 
 bool flash_many_rows_supports(const PagedAttention& op, const Launch& l) { return kHasSm90a && l.compute_capability == 90 && op.head_dim <= 128; }
 
-void flash_many_rows(const PagedAttention& op, const Launch& l) {
+void flash_many_rows(const PagedAttention& op, std::byte* tiles, const Launch& l) {
   const bool half = op.kv.planes[0].format == FormatId::f16;
-  if (op.head_dim == 64) half ? launch<__half, 64>(op, l) : launch<__nv_bfloat16, 64>(op, l);
-  else half ? launch<__half, 128>(op, l) : launch<__nv_bfloat16, 128>(op, l);
+  if (op.head_dim == 64) half ? launch<__half, 64>(op, tiles, l) : launch<__nv_bfloat16, 64>(op, tiles, l);
+  else half ? launch<__half, 128>(op, tiles, l) : launch<__nv_bfloat16, 128>(op, tiles, l);
 }
 
 }  // namespace ridge::cuda
