@@ -10,6 +10,7 @@
 #include <map>
 #include <random>
 
+#include "clock.h"
 #include "base/error.h"
 #include "cpu/cpu_backend.h"
 
@@ -28,27 +29,7 @@ struct Flags {
 struct Shape { int64_t rows, cols; };
 constexpr Shape kQ{2048, 1024}, kKv{1024, 1024}, kO{1024, 2048}, kUp{3072, 1024}, kDown{1024, 3072}, kHead{151936, 1024};
 
-bool count_cpu_time = false;                 // one thread on a busy machine: the time that it ran
-
-double seconds() {
-  timespec t{};
-  clock_gettime(count_cpu_time ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
-}
-
-double read_bandwidth_in_cpu_time() {
-  std::vector<uint64_t> buffer(size_t{32} << 20, 1);
-  double best = 0;
-  for (int r = 0; r < 8; ++r) {
-    const double begin = seconds();
-    uint64_t sums[8] = {};
-    for (size_t i = 0; i < buffer.size(); i += 8)
-      for (size_t j = 0; j < 8; ++j) sums[j] += buffer[i + j];
-    asm volatile("" : : "r"(sums) : "memory");
-    best = std::max(best, double(buffer.size() * 8) / (seconds() - begin));
-  }
-  return best;
-}
+BenchClock timer;
 
 struct Stored {
   std::vector<std::byte> bytes;
@@ -92,7 +73,7 @@ void measure(const Case& c, const Flags& flags, double bandwidth, std::map<std::
   std::vector<std::unique_ptr<Layer>> layers;
   Weight head;
   int64_t bytes = 0, source_bytes = 0;
-  const double begin = seconds();
+  const double begin = timer.seconds();
   const auto prepare = [&](const Stored& s) {
     Weight w = backend->prepare(s.weight, arithmetic);
     bytes += w.bytes;
@@ -105,7 +86,7 @@ void measure(const Case& c, const Flags& flags, double bandwidth, std::map<std::
     while (bytes < int64_t{flags.set_mb} << 20)
       layers.push_back(std::make_unique<Layer>(Layer{prepare(q), prepare(kv), prepare(kv), prepare(o), prepare(up), prepare(up), prepare(down)}));
   }
-  const double pack_gbs = static_cast<double>(source_bytes) / (seconds() - begin) * 1e-9;
+  const double pack_gbs = static_cast<double>(source_bytes) / (timer.seconds() - begin) * 1e-9;
   const int64_t most = *std::max_element(flags.tokens.begin(), flags.tokens.end());
 
   std::mt19937 rng(3);
@@ -142,9 +123,9 @@ void measure(const Case& c, const Flags& flags, double bandwidth, std::map<std::
     sweep();
     double best = 1e9;
     for (int r = 0; r < (n >= 64 ? std::min(3, flags.repeats) : flags.repeats); ++r) {
-      const double t = seconds();
+      const double t = timer.seconds();
       sweep();
-      best = std::min(best, seconds() - t);
+      best = std::min(best, timer.seconds() - t);
     }
     const double swept = flags.head ? double(head.bytes) : double(bytes) / double(layers.size()) * double(n_layers);
     const double n_weights = flags.head ? double(kHead.rows * kHead.cols) : double(n_layers) * double(kQ.rows * kQ.cols + 2 * kKv.rows * kKv.cols + kO.rows * kO.cols + 3 * kUp.rows * kUp.cols);
@@ -174,14 +155,14 @@ int main(int argc, char** argv) {
   app.add_option("--repeats", flags.repeats);
   app.add_option("--activations", flags.activations, "i8 or f32");
   app.add_flag("--head", flags.head, "the 151936 x 1024 head instead of layers");
-  app.add_flag("--cpu-time", count_cpu_time, "one thread on a busy machine: count the time it ran");
+  app.add_flag("--cpu-time", timer.cpu_time, "one thread on a busy machine: count the time it ran");
   CLI11_PARSE(app, argc, argv);
   if (flags.isas.empty()) flags.isas = {available_isas().front()};
   if (flags.kernels.empty()) flags.kernels = {"auto"};
   try {
     std::map<std::string, std::vector<float>> reference;
     for (const int n : flags.threads) {
-      const double bandwidth = count_cpu_time ? read_bandwidth_in_cpu_time() : measure_read_bandwidth(n);
+      const double bandwidth = timer.cpu_time ? timer.read_bandwidth() : measure_read_bandwidth(n);
       fmt::print("read bandwidth, {} threads: {:.1f} GB/s\n", n, bandwidth * 1e-9);
       for (const std::string& name : flags.formats) {
         const auto f = find_format(name);

@@ -29,6 +29,9 @@ class Backend {
   virtual Weight prepare_table(const StoredWeight& stored) = 0;                        // for Embed
   virtual Tensor upload(const float* values, int64_t n) = 0;                           // a small f32 vector [1, n]: norms, biases, sinks
 
+  // Whether run() knows the op. What a model asks for is checked once, before its first step.
+  virtual bool supports(const Op&) const { return true; }
+
   virtual void begin(const Step& step) = 0;
   virtual void run(const Op& op) = 0;
   virtual void end() = 0;

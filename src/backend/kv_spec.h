@@ -10,11 +10,16 @@
 
 namespace ridge {
 
-enum class KvKind : uint8_t { attention, latent, recurrent };
+// attention  a position keeps what later queries read, for as long as the window says
+// recurrent  the state at the start of a block of 64 positions (a plane with every = 64) and entries per position since: only the newest block is read
+enum class KvKind : uint8_t { attention, recurrent };
+
+inline constexpr int kMaxKvPlanes = 4;
 
 struct KvPlane {
   int n_heads = 0, head_dim = 0;
   FormatId format = FormatId::f32;
+  int every = 1;                             // positions that one entry stands for; an entry lies in the page of its last one (entry_place)
   bool operator==(const KvPlane&) const = default;
 };
 
@@ -22,23 +27,34 @@ struct KvSpec {
   KvKind kind = KvKind::attention;
   int window = 0;                            // positions a token sees, itself included; 0: all
   int sinks = 0;                             // first positions that are always seen
-  std::array<KvPlane, 3> planes;             // attention: K, V
+  std::array<KvPlane, kMaxKvPlanes> planes;  // attention: K, V; where values are part of the keys (latent attention): K alone
   bool operator==(const KvSpec&) const = default;
 };
 
-// Bytes of one position of one layer.
+// Bytes of one entry of a plane.
+inline int64_t entry_bytes(const KvPlane& plane) { return row_bytes(plane.format, int64_t{plane.n_heads} * plane.head_dim); }
+
+// Bytes by which one more position of one layer grows the cache, before anything is given back.
 inline int64_t kv_bytes_per_token(const KvSpec& spec) {
   int64_t n = 0;
-  for (const KvPlane& p : spec.planes) n += row_bytes(p.format, int64_t{p.n_heads} * p.head_dim);
+  for (const KvPlane& p : spec.planes) n += entry_bytes(p) / p.every;
   return n;
 }
 
-// Where one layer's planes lie: plane i of page p starts at base + p * page_bytes + offsets[i] and spans page_size positions.
+// Where entry i of a plane lies: which page of the sequence, and which entry of that page. By its last position, at which it is written: the page of that one is
+// never shared with another sequence.
+struct EntryPlace { int64_t page; int slot; };
+constexpr EntryPlace entry_place(int64_t i, int every, int page_size) {
+  const int64_t last = (i + 1) * every - 1;
+  return {last / page_size, static_cast<int>(last % page_size) / every};
+}
+
+// Where one layer's planes lie: plane i of page p starts at base + p * page_bytes + offsets[i] and spans page_size positions (page_size / every entries).
 struct KvRef {
   std::byte* base = nullptr;
   int64_t page_bytes = 0;
-  std::array<int64_t, 3> offsets{};
-  std::array<KvPlane, 3> planes;
+  std::array<int64_t, kMaxKvPlanes> offsets{};
+  std::array<KvPlane, kMaxKvPlanes> planes;
   int group = 0;
   int page_size = 0;                         // a multiple of 16 that divides 64, so that 16 positions never straddle a page and a tile of 64 is whole pages
 

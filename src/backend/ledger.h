@@ -26,6 +26,7 @@ class Ledger : public Backend {
   Weight prepare(const StoredWeight& w, Arithmetic a) override { return inner_.prepare(w, a); }
   Weight prepare_table(const StoredWeight& w) override { return inner_.prepare_table(w); }
   Tensor upload(const float* values, int64_t n) override { return inner_.upload(values, n); }
+  bool supports(const Op& op) const override { return inner_.supports(op); }
   void begin(const Step& step) override;
   void run(const Op& op) override;
   void end() override;

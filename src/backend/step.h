@@ -26,6 +26,7 @@ struct StepSeq {
   int32_t slot;                              // identity across steps
   int32_t first_row, n_rows;
   int32_t n_context;                         // positions [0, n_context) are in KV once this step has run
+  int32_t n_known;                           // tokens of the sequence, those to come included
   int32_t rope_row;
   int32_t first_page[kMaxKvGroups];          // index into pages(), by group
 };

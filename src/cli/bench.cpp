@@ -22,7 +22,7 @@ struct BenchFlags {
   std::string model, shape, save, compare, trace;
   std::vector<std::string> formats = {"q8_0"};
   std::vector<int> n_prompt = {512}, n_answer = {128}, depths = {0}, threads, batches = {1};
-  int n_repetitions = 5;
+  int n_repetitions = 5, n_layers = 0;
   bool csv = false, json = false, kernels = false, profile = false, offline = false;
   ModelFlags how;
 };
@@ -125,6 +125,7 @@ void bench(const BenchFlags& f, bool quiet) {
   if (f.kernels) return print_kernels(f.how.isa);
   const Json earlier = f.compare.empty() ? Json::array() : read_earlier(f.compare);
   if (!f.shape.empty() && !f.model.empty()) fail("give a model or --shape, not both");
+  if (f.n_layers > 0 && f.shape.empty()) fail("--layers cuts a --shape; there is none");
   if (!f.save.empty() && f.shape.empty()) fail("--save writes the model of a --shape; there is none");
   std::vector<Checkpoint> checkpoints;
   std::vector<int> threads = f.threads.empty() ? std::vector<int>{f.how.n_threads} : f.threads;
@@ -139,7 +140,9 @@ void bench(const BenchFlags& f, bool quiet) {
   } else {
     if (!f.save.empty() && f.formats.size() > 1) fail("--save writes one file: give one --format");
     for (const std::string& name : f.formats) {
-      const Checkpoint checkpoint = random_checkpoint(find_shape(f.shape), shape_format(name));
+      BenchShape shape = find_shape(f.shape);
+      if (f.n_layers > 0) shape.n_layers = f.n_layers;
+      const Checkpoint checkpoint = random_checkpoint(shape, shape_format(name));
       if (!f.save.empty()) save_model(checkpoint, f.save);
       measure_all(checkpoint);
     }
@@ -178,6 +181,7 @@ void add_bench(CLI::App& app) {
   sub->add_flag("--json", f->json, "As JSON, with every repetition");
   sub->add_option("--compare", f->compare, "Compare with the results of an earlier --json");
   sub->add_option("--shape", f->shape, fmt::format("Random weights in the shape of a known model: {}", fmt::join(known_shapes(), ", ")));
+  sub->add_option("--layers", f->n_layers, "Only so many layers of that shape")->check(CLI::Range(1, 1000));
   sub->add_option("--format", f->formats, "Format of those weights: f32, f16, bf16, q8_0, q4_0, q4_1, q6_k, nvfp4")->delimiter(',')->capture_default_str();
   sub->add_option("--save", f->save, "Write that very model as a .gguf file, for another program to run");
   sub->add_flag("--kernels", f->kernels, "List the matrix kernels in the order they are tried");

@@ -13,6 +13,7 @@ void add_doctor(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_quantize(CLI::App& app);
+void add_convert(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_template(CLI::App& app);

@@ -96,6 +96,16 @@ LineEditor::Result LineEditor::read(std::string& line, const std::string& prompt
   state_->prompt = prompt;
   state_->interrupted = false;
   CatchInterrupt::clear();
+  // What was typed while an answer came is still the terminal's: whole lines are pushed to the editor, and an end (Ctrl-D), which the editor would take for a
+  // character of the line, is one.
+  pollfd typed{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  if (::poll(&typed, 1, 0) == 1 && (typed.revents & POLLIN)) {
+    char ahead[4096];
+    const ssize_t n_ahead = ::read(STDIN_FILENO, ahead, sizeof ahead - 1);
+    if (n_ahead == 0) return Result::end;
+    ahead[n_ahead > 0 ? n_ahead : 0] = 0;
+    if (n_ahead > 0) el_push(state_->editor, ahead);
+  }
   int n = 0;
   const char* text = el_gets(state_->editor, &n);
   if (state_->interrupted) {

@@ -100,7 +100,7 @@ int run(int argc, char** argv) {
     if (quiet) set_log_level(LogLevel::error), silence_progress();
   });
   app.fallthrough();
-  for (auto* add : {add_run, add_pull, add_list, add_rm, add_inspect, add_bench, add_eval, add_quantize, add_tokenize, add_template, add_doctor, add_completion}) add(app);
+  for (auto* add : {add_run, add_pull, add_list, add_rm, add_inspect, add_bench, add_eval, add_quantize, add_convert, add_tokenize, add_template, add_doctor, add_completion}) add(app);
 
   if (argc == 1) {
     fmt::print("{}", app.help());

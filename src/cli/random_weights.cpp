@@ -56,7 +56,7 @@ struct RandomWeights::Memory {
 RandomWeights::RandomWeights(const BenchShape& shape, FormatId id) {
   if (!format(id).writable) fail("--format {}: cannot be made; use f32, f16, bf16, q8_0, q4_0, q4_1, q6_k or nvfp4", format(id).name);
   for (const ShapeTensor& t : tensors_of(shape)) {
-    TensorInfo info{.name = t.name, .stored_name = t.name, .format = t.rows > 0 ? format_for(id, t.cols) : FormatId::f32, .shape = {t.cols}, .bytes = 0, .file = "(random)"};
+    TensorInfo info{.name = t.name, .stored_name = t.name, .format = t.rows == 0 ? FormatId::f32 : t.plain ? FormatId::bf16 : format_for(id, t.cols), .shape = {t.cols}, .bytes = 0, .file = "(random)"};
     if (t.rows > 0) info.shape = {t.rows, t.cols};
     info.bytes = uint64_t(std::max<int64_t>(t.rows, 1) * row_bytes(info.format, t.cols));
     by_name_[t.name] = infos_.size();
@@ -117,7 +117,7 @@ void RandomWeights::release_packed() const {
 }
 
 Checkpoint random_checkpoint(const BenchShape& shape, FormatId id) {
-  Checkpoint c{.path = "(random)", .name = fmt::format("{} {} (random)", shape.name, format(id).name), .config = config_of(shape), .generation_config = Json::object(), .metadata = Json::object()};
+  Checkpoint c{.path = "(random)", .name = fmt::format("{} {} (random, {} layers)", shape.name, format(id).name, shape.n_layers), .config = config_of(shape), .generation_config = Json::object(), .metadata = Json::object()};
   c.weights = std::make_unique<RandomWeights>(shape, id);
   c.tokenizer_config = Json::object();
   return c;

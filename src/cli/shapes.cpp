@@ -7,7 +7,7 @@
 namespace ridge {
 namespace {
 
-//   name, type, d_model, d_ff, layers, heads, kv heads, head_dim, vocabulary, tied, theta, context, eps, llama3 factor
+//   name, type, d_model, d_ff, layers, heads, kv heads, head_dim, vocabulary, tied, theta, context, eps, llama3 factor, experts, experts for a token, their d_ff
 constexpr std::array kShapes = {
     BenchShape{"qwen3-0.6b", "qwen3", 1024, 3072, 28, 16, 8, 128, 151936, true, 1e6, 40960, 1e-6f},
     BenchShape{"qwen3-1.7b", "qwen3", 2048, 6144, 28, 16, 8, 128, 151936, true, 1e6, 40960, 1e-6f},
@@ -25,6 +25,8 @@ constexpr std::array kShapes = {
     BenchShape{"smollm2-135m", "llama", 576, 1536, 30, 9, 3, 64, 49152, true, 1e5, 8192, 1e-5f},
     BenchShape{"smollm2-360m", "llama", 960, 2560, 32, 15, 5, 64, 49152, true, 1e5, 8192, 1e-5f},
     BenchShape{"smollm2-1.7b", "llama", 2048, 8192, 24, 32, 32, 64, 49152, true, 1.3e5, 8192, 1e-5f},
+    BenchShape{"qwen3-30b-a3b", "qwen3_moe", 2048, 6144, 48, 32, 4, 128, 151936, false, 1e6, 40960, 1e-6f, 0, 128, 8, 768},
+    BenchShape{"tiny-moe", "qwen3_moe", 128, 256, 2, 4, 2, 64, 512, true, 1e4, 2048, 1e-6f, 0, 8, 2, 128},
     BenchShape{"tiny", "qwen3", 128, 256, 2, 4, 2, 64, 512, true, 1e4, 2048, 1e-6f},
 };
 
@@ -43,13 +45,16 @@ std::vector<std::string> known_shapes() {
 }
 
 Json config_of(const BenchShape& s) {
-  static const Json kClasses = {{"qwen3", "Qwen3ForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}, {"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"}};
+  static const Json kClasses = {{"qwen3", "Qwen3ForCausalLM"}, {"qwen3_moe", "Qwen3MoeForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}, {"llama", "LlamaForCausalLM"}, {"mistral", "MistralForCausalLM"}};
   Json rope = {{"rope_type", "default"}, {"rope_theta", s.rope_theta}};
   if (s.llama3_factor > 0)
     rope = {{"rope_type", "llama3"}, {"rope_theta", s.rope_theta}, {"factor", s.llama3_factor}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 8192}};
-  return {{"architectures", {kClasses[std::string(s.model_type)]}}, {"model_type", s.model_type}, {"vocab_size", s.n_vocab}, {"hidden_size", s.d_model}, {"intermediate_size", s.d_ff},
+  Json config = {{"architectures", {kClasses[std::string(s.model_type)]}}, {"model_type", s.model_type}, {"vocab_size", s.n_vocab}, {"hidden_size", s.d_model}, {"intermediate_size", s.d_ff},
           {"num_hidden_layers", s.n_layers}, {"num_attention_heads", s.n_heads}, {"num_key_value_heads", s.n_kv_heads}, {"head_dim", s.head_dim}, {"hidden_act", "silu"},
           {"max_position_embeddings", s.max_context}, {"rms_norm_eps", s.eps}, {"tie_word_embeddings", s.tied}, {"rope_parameters", rope}};
+  if (s.n_experts > 0)
+    config.update(Json{{"num_experts", s.n_experts}, {"num_experts_per_tok", s.top_k}, {"moe_intermediate_size", s.d_expert}, {"norm_topk_prob", true}});
+  return config;
 }
 
 std::vector<ShapeTensor> tensors_of(const BenchShape& s) {
@@ -63,12 +68,16 @@ std::vector<ShapeTensor> tensors_of(const BenchShape& s) {
     add("self_attn.k_proj.weight", kv, d);
     add("self_attn.v_proj.weight", kv, d);
     add("self_attn.o_proj.weight", d, q);
-    if (s.model_type == "qwen3") add("self_attn.q_norm.weight", 0, s.head_dim), add("self_attn.k_norm.weight", 0, s.head_dim);
+    if (s.model_type.starts_with("qwen3")) add("self_attn.q_norm.weight", 0, s.head_dim), add("self_attn.k_norm.weight", 0, s.head_dim);
     if (s.model_type == "qwen2") add("self_attn.q_proj.bias", 0, q), add("self_attn.k_proj.bias", 0, kv), add("self_attn.v_proj.bias", 0, kv);
     add("post_attention_layernorm.weight", 0, d);
-    add("mlp.gate_proj.weight", s.d_ff, d);
-    add("mlp.up_proj.weight", s.d_ff, d);
-    add("mlp.down_proj.weight", d, s.d_ff);
+    const auto add_ffn = [&](const std::string& prefix, int64_t d_ff) {
+      for (const char* name : {"gate_proj.weight", "up_proj.weight"}) tensors.push_back({layer + prefix + name, d_ff, d});
+      tensors.push_back({layer + prefix + "down_proj.weight", d, d_ff});
+    };
+    if (s.n_experts == 0) add_ffn("mlp.", s.d_ff);
+    else tensors.push_back({layer + "mlp.gate.weight", s.n_experts, d, true});
+    for (int e = 0; e < s.n_experts; ++e) add_ffn(fmt::format("mlp.experts.{}.", e), s.d_expert);
   }
   tensors.push_back({"model.norm.weight", 0, d});
   if (!s.tied) tensors.push_back({"lm_head.weight", s.n_vocab, d});

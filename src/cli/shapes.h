@@ -16,6 +16,7 @@ struct BenchShape {
   int max_context;
   float eps;
   double llama3_factor = 0;                            // of Llama 3.1's and 3.2's rope scaling; 0: none
+  int n_experts = 0, top_k = 0, d_expert = 0;          // of a mixture in every layer
 };
 
 const BenchShape& find_shape(const std::string& name); // throws Error with the shapes there are
@@ -23,7 +24,7 @@ std::vector<std::string> known_shapes();
 
 Json config_of(const BenchShape& shape);               // a config.json
 
-struct ShapeTensor { std::string name; int64_t rows, cols; };        // rows 0: a vector of ones
+struct ShapeTensor { std::string name; int64_t rows, cols; bool plain = false; };        // rows 0: a vector of ones; plain: bf16 whatever the format (routers)
 std::vector<ShapeTensor> tensors_of(const BenchShape& shape);
 
 }  // namespace ridge

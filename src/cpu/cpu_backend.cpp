@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <unordered_map>
+#include <vector>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -55,7 +57,9 @@ class CpuBackend : public Backend {
 
   Weight prepare(const StoredWeight& stored, Arithmetic arithmetic) override {
     widest_ = std::max(widest_, stored.cols);
-    return cpu::pack_weight(stored, arithmetic, [this](int64_t n_bytes) { return allocate(n_bytes); }, team_);
+    Weight w = cpu::pack_weight(stored, arithmetic, [this](int64_t n_bytes) { return allocate(n_bytes); }, team_);
+    streams_[w.packed.data].starts.resize(static_cast<size_t>(team_.n_workers()));
+    return w;
   }
 
   // The kernel decodes rows where the file has them; `packed` points to the planes.
@@ -84,7 +88,7 @@ class CpuBackend : public Backend {
 
   void run(const Op& op) override {
     CHECK(step_ != nullptr);
-    std::visit([this](const auto& o) { team_.run(kernel_of(o).run, o, step_); }, op);
+    std::visit([this](const auto& o) { team_.run(kernel_of(o).run, o, step_, hints_of(o)); }, op);
   }
 
   void end() override {
@@ -99,6 +103,17 @@ class CpuBackend : public Backend {
   }
 
  private:
+  template <class Op> StreamHints hints_of(const Op&) { return {}; }
+  // Matmuls come in the same order step after step: the one that followed this one the last time is the one to expect.
+  StreamHints hints_of(const Matmul& op) {
+    const auto found = streams_.find(op.w[0]->packed.data);
+    if (found == streams_.end()) return {};
+    Streams& streams = found->second;
+    if (last_streams_) last_streams_->next = streams.starts.data();
+    last_streams_ = &streams;
+    return {.mine = streams.starts.data(), .next = streams.next};
+  }
+
   const Kernel<Matmul, Lane>& kernel_of(const Matmul& op) const {
     return forced_ && forced_->supports(op) ? *forced_ : choose(isa_.table.matmul, op);
   }
@@ -109,14 +124,35 @@ class CpuBackend : public Backend {
   const Kernel<RopeStore, Lane>& kernel_of(const RopeStore& op) const { return choose(isa_.table.rope_store, op); }
   const Kernel<PagedAttention, Lane>& kernel_of(const PagedAttention& op) const { return choose(isa_.table.attention, op); }
   const Kernel<Activate, Lane>& kernel_of(const Activate& op) const { return choose(isa_.table.activate, op); }
+  const Kernel<AddScaled, Lane>& kernel_of(const AddScaled& op) const { return choose(isa_.table.add_scaled, op); }
+  const Kernel<ScaleByPosition, Lane>& kernel_of(const ScaleByPosition& op) const { return choose(isa_.table.scale_by_position, op); }
+  const Kernel<HeadMatmul, Lane>& kernel_of(const HeadMatmul& op) const { return choose(isa_.table.head_matmul, op); }
+  const Kernel<MoeRoute, Lane>& kernel_of(const MoeRoute& op) const { return choose(isa_.table.moe_route, op); }
+  const Kernel<MoeMatmul, Lane>& kernel_of(const MoeMatmul& op) const { return choose(isa_.table.moe_matmul, op); }
+  const Kernel<MoeCombine, Lane>& kernel_of(const MoeCombine& op) const { return choose(isa_.table.moe_combine, op); }
+  const Kernel<ShortConv, Lane>& kernel_of(const ShortConv& op) const { return choose(isa_.table.short_conv, op); }
+  const Kernel<LinearScan, Lane>& kernel_of(const LinearScan& op) const { return choose(isa_.table.linear_scan, op); }
+  const Kernel<SelectiveScan, Lane>& kernel_of(const SelectiveScan& op) const { return choose(isa_.table.selective_scan, op); }
+  const Kernel<IndexTopK, Lane>& kernel_of(const IndexTopK& op) const { return choose(isa_.table.index_top_k, op); }
+  const Kernel<CompressKv, Lane>& kernel_of(const CompressKv& op) const { return choose(isa_.table.compress_kv, op); }
+  const Kernel<HyperEnter, Lane>& kernel_of(const HyperEnter& op) const { return choose(isa_.table.hyper_enter, op); }
+  const Kernel<HyperLeave, Lane>& kernel_of(const HyperLeave& op) const { return choose(isa_.table.hyper_leave, op); }
   const Kernel<GatherRows, Lane>& kernel_of(const GatherRows& op) const { return choose(isa_.table.gather_rows, op); }
   const Kernel<ScaleCap, Lane>& kernel_of(const ScaleCap& op) const { return choose(isa_.table.scale_cap, op); }
+
+  // Of the Matmul that begins with a weight: where each worker began to read it, and the same of the Matmul that came next.
+  struct Streams {
+    std::vector<StreamStart> starts;
+    const StreamStart* next = nullptr;
+  };
 
   cpu::Isa isa_;
   std::deque<cpu::PageMemory> memory_;
   std::byte* chunk_ = nullptr;
   int64_t chunk_left_ = 0;
   std::deque<StoredWeight> tables_;          // addresses stay: tables point here
+  std::unordered_map<const std::byte*, Streams> streams_;      // by packed.data; entries keep their addresses
+  Streams* last_streams_ = nullptr;
   int64_t widest_ = 0;                       // inputs of the widest weight: the size of scratch follows
   const Kernel<Matmul, Lane>* forced_ = nullptr;
   const Step* step_ = nullptr;

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "cpu/mxfp4_as_nvfp4.h"
 #include "cpu/panels.h"
 #include "cpu/team.h"
 #include "formats/k_scales.h"
@@ -201,6 +202,18 @@ void pack_halves(Slot slot, const StoredWeight& w, int64_t r, int64_t s) {
   }
 }
 
+// Published mxfp4 planes for the wide panels.
+void pack_mxfp4_planes(Slot slot, const StoredWeight& w, int64_t r, int64_t s) {
+  const auto* q = w.codes.row_as<const uint8_t>(r) + 32 * s;
+  const auto* scales = w.scales.row_as<const uint8_t>(r) + 2 * s;
+  for (int i = 0; i < 4 && 64 * s + 16 * i < w.cols; ++i) {
+    int8_t codes[16];
+    for (int k = 0; k < 16; ++k) codes[k] = kE2m1Doubled[q[8 * i + k / 2] >> (k % 2 * 4) & 15];
+    for (int g = 0; g < 4; ++g) slot.put(4 * i + g, word(codes + 4 * g));
+    slot.number<float>(1024, i, e8m0_half(scales[i / 2]));
+  }
+}
+
 using PackRow = void (*)(Slot, const StoredWeight&, int64_t r, int64_t s);
 
 // How a stored format is packed; null: by decoding its rows to f32.
@@ -213,7 +226,7 @@ PackRow packer_of(const StoredWeight& w) {
     case FormatId::nvfp4: return w.codes.format == FormatId::nvfp4 ? pack_nvfp4_gguf : pack_nvfp4_planes;
     case FormatId::q5_0: return pack_wide<BlockQ5_0>;
     case FormatId::q5_1: return pack_wide<BlockQ5_1>;
-    case FormatId::mxfp4: return w.codes.format == FormatId::mxfp4 ? pack_wide<BlockMxfp4> : nullptr;
+    case FormatId::mxfp4: return w.codes.format == FormatId::mxfp4 ? pack_wide<BlockMxfp4> : pack_mxfp4_planes;
     case FormatId::q2_k: return pack_wide<BlockQ2K>;
     case FormatId::q3_k: return pack_wide<BlockQ3K>;
     case FormatId::q4_k: return pack_wide<BlockQ4K>;
@@ -227,8 +240,10 @@ PackRow packer_of(const StoredWeight& w) {
 }  // namespace
 
 Weight pack_weight(const StoredWeight& stored, Arithmetic arithmetic, const std::function<std::byte*(int64_t)>& allocate, Team& team) {
+  if (stored.format == FormatId::mxfp4)
+    if (const auto same = mxfp4_as_nvfp4(stored)) return pack_weight(same->weight, arithmetic, allocate, team);
   const bool planes = stored.scales || stored.zeros || stored.index;
-  PackRow pack_row = planes && stored.format != FormatId::nvfp4 ? nullptr : packer_of(stored);
+  PackRow pack_row = planes && stored.format != FormatId::nvfp4 && stored.format != FormatId::mxfp4 ? nullptr : packer_of(stored);
   if (!pack_row && (stored.format == FormatId::unknown || !format(stored.format).readable))
     fail("{}: the CPU backend cannot multiply by weights in format {}; convert the model to one of f32, f16, bf16, q8_0, q4_0, q4_1, q6_k, nvfp4", stored.name,
          format(stored.format).name);
@@ -236,7 +251,9 @@ Weight pack_weight(const StoredWeight& stored, Arithmetic arithmetic, const std:
   const int block = stored.format == FormatId::nvfp4 ? (stored.codes.format == FormatId::nvfp4 ? 64 : 16) : format(stored.format).block_elems;
   if (stored.cols % block != 0) fail("{}: {} inputs are no multiple of {}, the block of {}", stored.name, stored.cols, block, format(stored.format).name);
 
-  const FormatId kept = pack_row ? stored.format : FormatId::f32;
+  // fp8 with scales is multiplied as bf16, as its publishers convert it; anything else that has no panels of its own as f32.
+  const bool is_fp8 = stored.format == FormatId::fp8_e4m3 || stored.format == FormatId::fp8_e5m2;
+  const FormatId kept = pack_row ? stored.format : is_fp8 ? FormatId::bf16 : FormatId::f32;
   const Panel panel = panel_of(kept);
   const int64_t n_superblocks = superblocks_of(stored.cols), n_panels = panels_of(stored.rows), bytes = superblock_bytes(panel), panel_bytes = n_superblocks * bytes;
   Weight w{.format = kept, .arithmetic = arithmetic, .rows = stored.rows, .cols = stored.cols};
@@ -254,7 +271,10 @@ Weight pack_weight(const StoredWeight& stored, Arithmetic arithmetic, const std:
       if (!pack_row) {
         for (int n = 0; n < n_rows; ++n) {
           decode_stored_row(row.data(), stored, p * kPanelRows + n);
-          for (int64_t k = 0; k < stored.cols; ++k) reinterpret_cast<float*>(out)[16 * k + n] = row[static_cast<size_t>(k)];
+          for (int64_t k = 0; k < stored.cols; ++k) {
+            if (is_fp8) reinterpret_cast<uint16_t*>(out)[16 * k + n] = f32_to_bf16(row[static_cast<size_t>(k)]);
+            else reinterpret_cast<float*>(out)[16 * k + n] = row[static_cast<size_t>(k)];
+          }
         }
         continue;
       }

@@ -53,19 +53,11 @@ constexpr bool has_integer_codes(Panel p) { return p <= Panel::wide; }
 constexpr int64_t superblocks_of(int64_t cols) { return (cols + kSuperblock - 1) / kSuperblock; }
 constexpr int64_t panels_of(int64_t rows) { return (rows + kPanelRows - 1) / kPanelRows; }
 
-// One plane of a token's activations in int8: codes [K] (+ 64 bytes, so that tokens do not share cache sets), f32 scales [K / 32], int32 sums of up to three
-// kinds [3][K / 16]; K padded to 64. A token has one plane in the i8 arithmetic, and two behind each other in i16.
+// One plane of a token's activations in int8: codes [K] (+ 64 bytes, so that tokens do not share cache sets), f32 scales [K / 32], sums of the codes in up to
+// four forms [4][K / 16] (kernels/matmul_input.h); K padded to 64. A token has one plane in the i8 arithmetic, and two behind each other in i16.
 constexpr int64_t plane_bytes(int64_t cols) {
   const int64_t k = superblocks_of(cols) * kSuperblock;
-  return (k + 64 + k / 32 * 4 + 3 * (k / 16 * 4) + 63) / 64 * 64;
+  return (k + 64 + k / 32 * 4 + 4 * (k / 16 * 4) + 63) / 64 * 64;
 }
-
-// Scratch that the Matmul kernels want for inputs of `cols`: each worker's (eight quantized tokens, or two unpacked panels), and the team's, with which
-// `n_tokens` are quantized once for all; with less they are done in several runs of 16 or more.
-constexpr int64_t matmul_own_bytes(int64_t cols) {
-  const int64_t tokens = 8 * 2 * plane_bytes(cols), panels = 2 * superblocks_of(cols) * 1536;
-  return 4096 + (tokens > panels ? tokens : panels);
-}
-constexpr int64_t matmul_shared_bytes(int64_t cols, int64_t n_tokens) { return 4096 + n_tokens * 2 * plane_bytes(cols); }
 
 }  // namespace ridge::cpu

@@ -97,7 +97,7 @@ void Team::execute(int64_t index, int worker) {
   await(worker);
   Task& task = ring_[index % kRing];
   Lane lane{.worker = worker, .n_workers = n_workers_, .step = task.step, .own = workers_[static_cast<size_t>(worker)].own.bytes(),
-            .shared = shared_.bytes(), .team = this, .counter = &task.counter};
+            .shared = shared_.bytes(), .team = this, .counter = &task.counter, .hints = task.hints};
   task.run(task.what, lane);
   arrive(worker);
 }

@@ -34,7 +34,7 @@ class Team {
 
   // Appends kernel(what, lane) and returns when this thread's share is done. Complete for every later task, and for the caller after wait().
   template <class T>
-  void run(void (*kernel)(const T&, Lane&), const T& what, const Step* step) {
+  void run(void (*kernel)(const T&, Lane&), const T& what, const Step* step, StreamHints hints = {}) {
     static_assert(sizeof(Call<T>) <= sizeof(Task::what) && std::is_trivially_copyable_v<T>);
     Task& task = next();
     task.run = [](const void* bytes, Lane& lane) {
@@ -42,6 +42,7 @@ class Team {
       call.kernel(call.what, lane);
     };
     task.step = step;
+    task.hints = hints;
     new (task.what) Call<T>{kernel, what};
     publish();
   }
@@ -62,6 +63,7 @@ class Team {
   struct Task {
     void (*run)(const void* what, Lane& lane) = nullptr;
     const Step* step = nullptr;
+    StreamHints hints;
     alignas(16) std::byte what[768];
     alignas(64) std::atomic<int64_t> counter{0};                     // handed-out work (Lane::share)
   };

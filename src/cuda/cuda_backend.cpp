@@ -117,6 +117,8 @@ class CudaBackend final : public Backend {
     return t;
   }
 
+  bool supports(const Op& op) const override { return cuda::supports(op); }
+
   void begin(const Step& step) override {
     const auto block = step.block();
     if (int64_t(block.size()) > step_bytes_) {

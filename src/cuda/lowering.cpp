@@ -124,6 +124,21 @@ class Lowering {
   std::byte* tiles_ = nullptr;
 };
 
+// The forms of the ops that the kernels know: those of the dense families.
+struct Supports {
+  bool operator()(const Embed&) const { return true; }
+  bool operator()(const AddNorm& o) const { return o.kind != NormKind::l2; }
+  bool operator()(const HeadNorm& o) const { return o.kind == NormKind::rms && o.weight && !o.bias; }
+  bool operator()(const Matmul&) const { return true; }
+  bool operator()(const RopeAngles&) const { return true; }
+  bool operator()(const RopeStore& o) const { return o.k && o.v && o.rot_first == 0 && !o.back && o.head_dim == o.v_dim; }
+  bool operator()(const PagedAttention& o) const { return o.chunk == 0 && !o.value_in_key && !o.selected && !o.entries.base && o.head_dim == o.v_dim; }
+  bool operator()(const Activate& o) const { return o.kind <= ActKind::relu && o.limit == 0 && o.gate.cols == o.out.cols; }
+  bool operator()(const GatherRows&) const { return true; }
+  bool operator()(const ScaleCap&) const { return true; }
+  template <class Other> bool operator()(const Other&) const { return false; }
+};
+
 class Mixer {
  public:
   void operator()(const Embed& o) { mix(o.out, o.table->packed.data, o.by_position); }
@@ -152,6 +167,8 @@ class Mixer {
 };
 
 }  // namespace
+
+bool supports(const Op& op) { return std::visit(Supports{}, op); }
 
 void launch_all(const std::vector<Op>& ops, const Launch& launch) { Lowering(ops, launch).run(); }
 

@@ -14,6 +14,9 @@
 
 namespace ridge::cuda {
 
+// Whether there is a kernel for the op in this form.
+bool supports(const Op& op);
+
 void launch_all(const std::vector<Op>& ops, const Launch& launch);
 
 // Which tensors and weights the ops name, in order: two steps of the same shape and fingerprint may use the same graph.

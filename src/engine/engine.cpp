@@ -5,12 +5,14 @@
 #include <unordered_set>
 #include <utility>
 
+#include "backend/op_check.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/compatibility.h"
 #include "engine/device.h"
 #include "engine/kv_budget.h"
+#include "model/diagnosis.h"
 
 namespace ridge {
 namespace {
@@ -30,6 +32,16 @@ EngineOptions checked(EngineOptions options) {
   return options;
 }
 
+// The state of recurrent layers is kept every 64 tokens, so their pages hold 64.
+EngineOptions& settle_page_size(EngineOptions& options, const Model& model) {
+  const bool recurrent = std::any_of(model.kv_specs.begin(), model.kv_specs.end(), [](const KvSpec& spec) { return spec.kind == KvKind::recurrent; });
+  if (recurrent && options.page_size != 64) {
+    log_info("The model has recurrent layers: KV pages hold 64 tokens, not {}.", options.page_size);
+    options.page_size = 64;
+  }
+  return options;
+}
+
 StepLimits step_limits(const Model& model, const KvCache& kv, const EngineOptions& options, int max_context) {
   const int pages_per_table = (max_context + options.page_size - 1) / options.page_size;
   return {.max_tokens = options.max_batch_tokens, .max_seqs = options.max_seqs, .max_logits = options.max_logits,
@@ -44,19 +56,23 @@ struct Engine::State {
       : options(checked(std::move(given))),
         device(make_backend(options)),
         ledger(*device, options.profile ? Ledger::Mode::time : Ledger::Mode::count),
-        model(load_model(checkpoint, ledger, {options.activations, options.kv_format, options.rope_dynamic_exact, options.progress})),
-        budget(plan_kv(*model, options, free_memory(options.device))),
+        model(load_model(checkpoint, ledger, {options.activations, options.kv_format, options.rope_dynamic_exact, options.index_with_hindsight, options.progress})),
+        budget(plan_kv(*model, settle_page_size(options, *model), free_memory(options.device))),
         kv(model->kv_specs, ledger, {options.page_size, budget.bytes, budget.max_context, options.max_seqs, options.max_batch_tokens}),
         workspace(*model, ledger, options.max_batch_tokens, options.max_logits),
         step(step_limits(*model, kv, options, budget.max_context)),
         scheduler(kv, {options.max_seqs, options.max_batch_tokens, options.max_logits}),
         sampler(model->n_vocab),
         logits(model->n_vocab),
+        file(checkpoint.weights.get()),
         eos_ids(checkpoint.eos_ids) {
     std::erase_if(eos_ids, [&](int32_t id) { return id < 0 || id >= model->n_vocab; });
     rope_row = [this](Step& s, int row, int rope_class) { model->write_rope_row(s, row, rope_class); };
     peaks = ledger.watch_peaks(workspace.logits);
+    check_ops();
   }
+
+  void check_ops();
 
   void follow_rope_classes();
   void collect(std::vector<Event>& events, const Plan& plan);
@@ -76,6 +92,7 @@ struct Engine::State {
   Scheduler scheduler;
   Sampler sampler;
   std::vector<float> logits;                           // one row, on the host
+  const WeightFile* file;                              // open as long as the model
   const Peak* peaks = nullptr;                         // of the step's logit rows, where the device finds them
   std::vector<int32_t> eos_ids, banned;
   RopeRow rope_row;
@@ -106,6 +123,17 @@ std::vector<Event> Engine::step() {
   return events;
 }
 
+// A pass of one token over a backend that only looks: a model that the device has no kernels for is refused here, by name.
+void Engine::State::check_ops() {
+  OpCheck check(*device);
+  step.add_seq({.n_rows = 1, .n_context = 1, .n_known = 1});
+  step.add_token(0, 0, 0, true);
+  forward(*model, check, step, workspace, kv.refs());
+  step.clear();
+  if (!check.missing().empty())
+    fail("{} models need the op {}, for which {} has no kernel: use --device cpu", model->family, check.missing(), device->name());
+}
+
 // The angles follow the number of tokens known; when their class changes, what was computed with the old ones is computed again.
 void Engine::State::follow_rope_classes() {
   scheduler.for_each([&](Sequence& sequence) {
@@ -114,7 +142,7 @@ void Engine::State::follow_rope_classes() {
     if (now == track.rope_class) return;
     if (track.n_computed > 0) {
       stats.n_rope_restarts++;
-      if (!options.rope_dynamic_exact || told_of_restart.insert(sequence.id).second)
+      if (!model->restarts_every_token && (!options.rope_dynamic_exact || told_of_restart.insert(sequence.id).second))
         log_info("Request {}: with {} tokens the rotary angles change, and the tokens so far are computed again{}.", sequence.id, sequence.n_known(),
                  options.rope_dynamic_exact ? " from now on with every token" : "");
       kv.release(track);
@@ -175,6 +203,8 @@ Event Engine::State::sample(Sequence& sequence, int logit_row) {
       event.sampled.push_back(sampler.sample(logits, params, sequence.tokens, sequence.n_prompt, sequence.seed, uint64_t(sequence.n_generated()), banned));
     } catch (const Error& error) {
       event.error = fmt::format("request {}, after {} tokens: {}", sequence.id, sequence.n_known(), error.what());
+      const bool damaged = std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x) || x == INFINITY; });
+      if (damaged) event.error += "; " + diagnose_step(*model, *file, ledger, step, workspace, kv.refs());
       finish(event, FinishReason::error);
       return event;
     }

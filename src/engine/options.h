@@ -21,6 +21,7 @@ struct EngineOptions {
   int page_size = 64;
   int64_t kv_bytes = 0;                      // 0: enough for max_context once, or a quarter of the free memory, whichever is less but at least one sequence
   bool rope_dynamic_exact = false;
+  bool index_with_hindsight = false;         // for comparisons: see ModelOptions
   bool profile = false;                      // time every op
   std::function<void(double share, const std::string& what)> progress;
 };

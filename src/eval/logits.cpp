@@ -14,6 +14,7 @@ EngineOptions exact_options(EngineOptions options, int max_context) {
   options.activations = FormatId::f32;
   options.kv_format = FormatId::f32;
   options.rope_dynamic_exact = true;
+  options.index_with_hindsight = true;
   options.max_context = max_context;
   if (options.max_batch_tokens == 0) options.max_batch_tokens = 512;
   options.max_logits = options.max_batch_tokens;

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "files/gguf_weights.h"
 #include "files/hf_config.h"
 #include "files/safetensors.h"
@@ -29,8 +30,9 @@ bool is_folder(const std::string& path) {
 std::optional<std::string> find_model(const std::string& model, const CacheFolders& folders) {
   if (model.empty() || model.size() > 4096 || model.find('\0') != std::string::npos) return std::nullopt;
   if (is_folder(model)) {
-    if (exists(model + "/config.json") || has_safetensors(model)) return model;
+    if (exists(model + "/config.json")) return model;
     if (auto gguf = only_gguf_in(model)) return gguf;
+    if (has_safetensors(model)) return model;
   } else if (model.ends_with(".gguf") && exists(model)) {
     return model;
   }
@@ -103,9 +105,19 @@ std::optional<int32_t> id_of(const Checkpoint& c, const std::string& text) {
   return std::nullopt;
 }
 
+void read_gguf_tokens(Checkpoint& c);
+
+// A folder made from a GGUF file has its vocabulary as one without tensors.
+void read_vocabulary(Checkpoint& c) {
+  const std::string vocabulary = c.path + "/vocabulary.gguf";
+  if (!c.tokenizer_json.empty() || !exists(vocabulary)) return;
+  c.gguf = std::make_shared<const GgufFile>(vocabulary);
+  read_gguf_tokens(c);
+}
+
 Checkpoint open_folder(const std::string& path, bool with_weights) {
   Checkpoint c{.path = path, .config = Json::object(), .generation_config = Json::object(), .metadata = Json::object(), .tokenizer_config = Json::object()};
-  if (exists(path + "/config.json")) c.config = normalize_config(read_json_file(path + "/config.json"), path + "/config.json");
+  if (exists(path + "/config.json")) c.config = normalize_config(parse_json(without_python_floats(read_file(path + "/config.json")), path + "/config.json"), path + "/config.json");
   read_text_files(c);
   if (with_weights) {
     c.weights = open_safetensors_folder(path, c.config);
@@ -123,6 +135,7 @@ Checkpoint open_folder(const std::string& path, bool with_weights) {
     append_ids(ids, c.config, "bos_token_id");
     if (!ids.empty()) c.bos_id = ids[0];
   }
+  read_vocabulary(c);
   return c;
 }
 

@@ -17,7 +17,7 @@ struct Checkpoint {
   Json generation_config;                   // an object, empty when there is none
   Json metadata;                            // GGUF metadata (arrays longer than 64 abbreviated) or safetensors __metadata__; for `ridge inspect --metadata`
   std::unique_ptr<WeightFile> weights;      // null when opened with weights = false and there are none
-  std::shared_ptr<const GgufFile> gguf;     // the (first) GGUF file, whose metadata has the vocabulary; null for safetensors
+  std::shared_ptr<const GgufFile> gguf;     // the (first) GGUF file, whose metadata has the vocabulary; null for safetensors without a vocabulary.gguf
   std::string tokenizer_json;               // contents of tokenizer.json; empty for GGUF, unless the file carries it (tokenizer.huggingface.json)
   Json tokenizer_config;                    // an object
   std::string chat_template;                // source, empty when there is none

@@ -2,125 +2,143 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <charconv>
+
+#include "base/error.h"
+#include "files/gguf/common.h"
+#include "files/tensor_table.h"
 
 namespace ridge {
 namespace {
 
-// What nearly all decoders share; a family lists what it has instead, which is found first.
-const std::vector<GgufName>& common_names() {
-  static const std::vector<GgufName> names = {
-      {"token_embd", "model.embed_tokens"},
-      {"output_norm", "model.norm"},
-      {"output", "lm_head"},
-      {"blk.{}.attn_norm", "model.layers.{}.input_layernorm"},
-      {"blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"},
-      {"blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"},
-      {"blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"},
-      {"blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"},
-      {"blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"},
-      {"blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"},
-      {"blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"},
-      {"blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"},
-      {"blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"},
-      {"blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"},
-  };
-  return names;
+using Digits = std::vector<std::string_view>;
+
+// `name` as an instance of a pattern: the digits that stand for its holes.
+std::optional<Digits> match(std::string_view pattern, std::string_view name) {
+  Digits found;
+  while (true) {
+    const size_t hole = pattern.find("{}");
+    if (hole == std::string_view::npos) return pattern == name ? std::optional(found) : std::nullopt;
+    if (!name.starts_with(pattern.substr(0, hole))) return std::nullopt;
+    name.remove_prefix(hole);
+    pattern.remove_prefix(hole + 2);
+    const size_t n = std::min(name.find_first_not_of("0123456789"), name.size());
+    if (n == 0 || n > 9) return std::nullopt;
+    found.push_back(name.substr(0, n));
+    name.remove_prefix(n);
+  }
 }
 
-// Gemma 2 and 3 have four norms a layer, OLMo 2 and 3 only the two after their parts.
-const std::vector<GgufName> kSandwichNorms = {
-    {"blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"},
-    {"blk.{}.ffn_norm", "model.layers.{}.pre_feedforward_layernorm"},
-    {"blk.{}.post_ffw_norm", "model.layers.{}.post_feedforward_layernorm"},
-};
-
-const std::vector<GgufArchitecture>& architectures() {
-  static const std::vector<GgufArchitecture> all = {
-      {"llama", "llama", "LlamaForCausalLM", {}, true, false},
-      {"llama", "mistral", "MistralForCausalLM", {}, true, false},
-      {"qwen2", "qwen2", "Qwen2ForCausalLM", {}, false, false},
-      {"qwen3", "qwen3", "Qwen3ForCausalLM", {}, false, false},
-      {"phi3", "phi3", "Phi3ForCausalLM", {{"blk.{}.attn_qkv", "model.layers.{}.self_attn.qkv_proj"}, {"blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"}}, false, false},
-      {"gpt2", "gpt2", "GPT2LMHeadModel",
-       {{"token_embd", "transformer.wte"},
-        {"position_embd", "transformer.wpe"},
-        {"output_norm", "transformer.ln_f"},
-        {"blk.{}.attn_norm", "transformer.h.{}.ln_1"},
-        {"blk.{}.attn_qkv", "transformer.h.{}.attn.c_attn"},
-        {"blk.{}.attn_output", "transformer.h.{}.attn.c_proj"},
-        {"blk.{}.ffn_norm", "transformer.h.{}.ln_2"},
-        {"blk.{}.ffn_up", "transformer.h.{}.mlp.c_fc"},
-        {"blk.{}.ffn_down", "transformer.h.{}.mlp.c_proj"}},
-       false, false},
-      {"starcoder2", "starcoder2", "Starcoder2ForCausalLM", {{"blk.{}.ffn_up", "model.layers.{}.mlp.c_fc"}, {"blk.{}.ffn_down", "model.layers.{}.mlp.c_proj"}}, false, false},
-      {"olmo2", "olmo2", "Olmo2ForCausalLM", kSandwichNorms, false, false},
-      {"olmo2", "olmo3", "Olmo3ForCausalLM", kSandwichNorms, false, false},
-      {"smollm3", "smollm3", "SmolLM3ForCausalLM", {}, true, false},
-      {"granite", "granite", "GraniteForCausalLM", {}, true, false},
-      {"gemma", "gemma", "GemmaForCausalLM", {}, false, true},
-      {"gemma2", "gemma2", "Gemma2ForCausalLM", kSandwichNorms, false, true},
-      {"gemma3", "gemma3_text", "Gemma3ForCausalLM", kSandwichNorms, false, true},
-  };
-  return all;
-}
-
-// `name` as an instance of a pattern with at most one "{}": the digits that stand there, empty for a pattern without.
-std::optional<std::string_view> match(std::string_view pattern, std::string_view name) {
-  const size_t hole = pattern.find("{}");
-  if (hole == std::string_view::npos) return pattern == name ? std::optional(std::string_view{}) : std::nullopt;
-  const std::string_view before = pattern.substr(0, hole), after = pattern.substr(hole + 2);
-  if (name.size() <= before.size() + after.size() || !name.starts_with(before) || !name.ends_with(after)) return std::nullopt;
-  const std::string_view digits = name.substr(before.size(), name.size() - before.size() - after.size());
-  const bool is_number = digits.size() <= 9 && std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
-  return is_number ? std::optional(digits) : std::nullopt;
-}
-
-std::string fill(std::string_view pattern, std::string_view digits) {
+std::string fill(std::string_view pattern, const Digits& digits) {
   std::string name(pattern);
-  if (const size_t hole = name.find("{}"); hole != std::string::npos) name.replace(hole, 2, digits);
+  for (const std::string_view d : digits)
+    if (const size_t hole = name.find("{}"); hole != std::string::npos) name.replace(hole, 2, d);
   return name;
+}
+
+int n_holes(std::string_view pattern) {
+  const size_t first = pattern.find("{}");
+  return first == std::string_view::npos ? 0 : pattern.find("{}", first + 2) == std::string_view::npos ? 1 : 2;
 }
 
 constexpr std::array<std::string_view, 4> kSuffixes = {".weight", ".bias", ".scale", ".input_scale"};
 
-std::string translate(const GgufArchitecture& a, std::string_view name, std::string_view GgufName::*from, std::string_view GgufName::*to) {
-  for (const std::string_view suffix : kSuffixes) {
-    if (!name.ends_with(suffix)) continue;
-    const std::string_view stem = name.substr(0, name.size() - suffix.size());
-    for (const auto* table : {&a.names, &common_names()})
-      for (const GgufName& n : *table)
-        if (const auto digits = match(n.*from, stem)) return fill(n.*to, *digits).append(suffix);
+// Calls use(line, other side's name, digits) for each line of a table that `name` is an instance of, with and without its suffix, until `use` has enough.
+template <class Use>
+bool each_match(const std::vector<GgufName>& table, std::string_view name, bool from_gguf, Use use) {
+  for (const GgufName& n : table) {
+    const std::string_view from = from_gguf ? n.gguf : std::string_view(n.hf), to = from_gguf ? std::string_view(n.hf) : n.gguf;
+    if (const auto digits = match(from, name); digits && use(n, fill(to, *digits), *digits)) return true;
+    for (const std::string_view suffix : kSuffixes) {
+      if (!name.ends_with(suffix)) continue;
+      const auto digits = match(from, name.substr(0, name.size() - suffix.size()));
+      if (digits && use(n, fill(to, *digits).append(suffix), *digits)) return true;
+    }
   }
-  return std::string(name);
+  return false;
+}
+
+std::string nearest_architectures(std::string_view name) {
+  std::vector<std::pair<size_t, std::string_view>> names;
+  for (const GgufArchitecture& a : gguf_architectures()) names.emplace_back(name.size() < 256 ? edit_distance(name, a.gguf) : 256, a.gguf);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  std::string text;
+  for (size_t i = 0; i < names.size() && i < 4; ++i) text += (i ? ", " : "") + std::string(names[i].second);
+  return text;
 }
 
 }  // namespace
 
+const std::vector<GgufArchitecture>& gguf_architectures() {
+  static const std::vector<GgufArchitecture> all = [] {
+    std::vector<GgufArchitecture> list = mixture_architectures();          // Mixtral before Llama: both are "llama"
+    for (auto* more : {dense_architectures, recurrent_architectures})
+      for (GgufArchitecture& a : more()) list.push_back(std::move(a));
+    return list;
+  }();
+  return all;
+}
+
 const GgufArchitecture* find_gguf_architecture(std::string_view gguf_name) {
-  for (const GgufArchitecture& a : architectures())
-    if (a.gguf == gguf_name) return &a;
-  return nullptr;
+  const GgufArchitecture* found = nullptr;
+  for (const GgufArchitecture& a : gguf_architectures())
+    if (a.gguf == gguf_name && (!found || !a.applies)) found = &a;
+  return found;
+}
+
+const GgufArchitecture& gguf_architecture_of(const GgufFile& file) {
+  const auto name = file.metadata().string("general.architecture");
+  if (!name) fail("{}: metadata 'general.architecture' is missing", file.path());
+  const GgufKeys keys(file, *name);
+  for (const GgufArchitecture& a : gguf_architectures())
+    if (a.gguf == *name && (!a.applies || a.applies(keys))) return a;
+  fail("{}: general.architecture is '{}', which is not supported; the nearest of those that are: {}", file.path(), *name, nearest_architectures(*name));
 }
 
 const GgufArchitecture* gguf_architecture_of(const Json& config) {
   const auto it = config.find("model_type");
   if (it == config.end() || !it->is_string()) return nullptr;
-  for (const GgufArchitecture& a : architectures())
-    if (a.model_type == it->get_ref<const std::string&>()) return &a;
+  for (const GgufArchitecture& a : gguf_architectures())
+    if (a.model_type == it->get_ref<const std::string&>() && (!a.suits || a.suits(config))) return &a;
   return nullptr;
 }
 
-std::string gguf_to_hf_name(const GgufArchitecture& a, std::string_view name) { return translate(a, name, &GgufName::gguf, &GgufName::hf); }
-std::string hf_to_gguf_name(const GgufArchitecture& a, std::string_view name) { return translate(a, name, &GgufName::hf, &GgufName::gguf); }
-
-bool has_interleaved_heads(const GgufArchitecture& a, std::string_view hf_name) {
-  if (!a.interleaved_heads || !hf_name.starts_with("model.layers.")) return false;
-  return hf_name.ends_with(".q_proj.weight") || hf_name.ends_with(".q_proj.bias") || hf_name.ends_with(".k_proj.weight") || hf_name.ends_with(".k_proj.bias");
+std::optional<GgufMatch> match_gguf_name(const GgufArchitecture& a, std::string_view name) {
+  std::optional<GgufMatch> found;
+  for (const auto* table : {&a.names, &common_names()})
+    if (each_match(*table, name, true, [&](const GgufName& n, std::string hf, const Digits&) {
+          found = GgufMatch{&n, std::move(hf)};
+          return true;
+        }))
+      break;
+  return found;
 }
 
-bool has_shifted_norm(const GgufArchitecture& a, std::string_view hf_name) {
-  return a.norms_plus_one && hf_name.starts_with("model.") && (hf_name.ends_with("norm.weight"));
+std::vector<GgufMatch> match_hf_name(const GgufArchitecture& a, std::string_view name) {
+  std::vector<GgufMatch> found;
+  for (const auto* table : {&a.names, &common_names()}) {
+    each_match(*table, name, false, [&](const GgufName& n, std::string gguf, const Digits& digits) {
+      if (n.read_only) return false;
+      int64_t index = -1;
+      if (n_holes(n.hf) == n_holes(n.gguf) + 1) std::from_chars(digits.back().data(), digits.back().data() + digits.back().size(), index);
+      found.push_back({&n, std::move(gguf), index});
+      return false;
+    });
+    if (!found.empty()) break;
+  }
+  return found;
+}
+
+int64_t layer_in(std::string_view name) {
+  for (const std::string_view marker : {std::string_view("layers."), std::string_view("h.")}) {
+    const size_t at = name.find(marker);
+    if (at == std::string_view::npos || (at > 0 && name[at - 1] != '.')) continue;
+    int64_t layer = -1;
+    std::from_chars(name.data() + at + marker.size(), name.data() + name.size(), layer);
+    return layer;
+  }
+  return -1;
 }
 
 }  // namespace ridge

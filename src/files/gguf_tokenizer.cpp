@@ -1,6 +1,9 @@
 #include "files/gguf_tokenizer.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "files/hf_config.h"
 
 namespace ridge {
 namespace {
@@ -30,14 +33,50 @@ struct Vocabulary {
   }
 };
 
-// llama.cpp names the rule that splits text before BPE; a few are told by what only they contain.
+// All patterns by which a tokenizer splits text, one after the other.
+void collect_patterns(const Sorted& rule, std::string& patterns) {
+  if (rule.is_object() && rule.contains("Regex") && rule["Regex"].is_string()) patterns += rule["Regex"].get<std::string>() + "\n";
+  if (rule.is_structured())
+    for (const Sorted& part : rule) collect_patterns(part, patterns);
+}
+
+// llama.cpp names the rule that splits text before BPE; each is told by a part of its pattern that those before it do not have.
+struct PreTokenizerMark {
+  std::string_view part, name;
+};
+constexpr PreTokenizerMark kMarks[] = {
+    {R"(&&[^\p{Han}]])", "kimi-k2"},
+    {R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:)", "gpt-4o"},
+    {R"([\p{Ll}\p{Lm}\p{Lo}\p{M}]+)", "tekken"},
+    {R"([^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)", "deepseek-v3"},
+    {R"([^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+)", "qwen35"},
+    {R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})", "llama-bpe"},
+    {R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}|)", "seed-coder"},
+    {R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)", "qwen2"},
+    {R"(\s?\p{P}+)", "deepseek-coder"},
+    {R"([0-9][0-9][0-9])", "falcon"},
+    {R"( ?[^(\s|)", "bloom"},
+};
+
 std::string pre_tokenizer_name(const Sorted& tokenizer) {
-  const std::string rule = tokenizer.contains("pre_tokenizer") ? tokenizer["pre_tokenizer"].dump() : "";
-  const auto has = [&](std::string_view part) { return rule.find(part) != std::string::npos; };
-  if (has("\\\\p{N}{1,3}")) return "llama-bpe";
-  if (has("[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}|")) return "qwen2";
-  if (has("\"Digits\"") && has("\"individual_digits\":true")) return "smollm";
-  return "gpt-2";
+  const Sorted rule = tokenizer.value("pre_tokenizer", Sorted());
+  std::string patterns;
+  collect_patterns(rule, patterns);
+  for (const PreTokenizerMark& m : kMarks) {
+    if (patterns.find(m.part) == std::string::npos) continue;
+    // Llama 3 takes a word that is a token as it is; others have its pattern without that.
+    return m.name == "llama-bpe" && !tokenizer["model"].value("ignore_merges", false) ? "dbrx" : std::string(m.name);
+  }
+  const std::string text = rule.dump();
+  return text.find("\"Digits\"") != std::string::npos && text.find("\"individual_digits\":true") != std::string::npos ? "smollm" : "gpt-2";
+}
+
+// Whether a text begins with a space of the tokenizer's own (Llama 2), which llama.cpp has to be told.
+bool has_space_prefix(const Sorted& tokenizer) {
+  const std::string text = tokenizer.value("normalizer", Sorted()).dump() + tokenizer.value("pre_tokenizer", Sorted()).dump();
+  if (text.find("\"Prepend\"") != std::string::npos) return true;
+  if (text.find("\"Metaspace\"") == std::string::npos) return false;
+  return text.find("\"prepend_scheme\":\"never\"") == std::string::npos && text.find("\"add_prefix_space\":false") == std::string::npos;
 }
 
 Vocabulary read_vocabulary(const Sorted& tokenizer, int64_t n_vocab, bool byte_fallback) {
@@ -77,8 +116,21 @@ std::vector<GgufPair> bpe_pairs(const Checkpoint& c) {
     std::vector<float> scores;
     for (size_t i = 0; i < v.tokens.size(); ++i) scores.push_back(-static_cast<float>(i));
     pairs.push_back({"tokenizer.ggml.scores", scores});
+    pairs.push_back({"tokenizer.ggml.add_space_prefix", has_space_prefix(tokenizer)});
   } else {
     pairs.push_back({"tokenizer.ggml.merges", merges_of(model)});
+  }
+  const auto id_of = [&](const char* key) -> std::optional<int64_t> {
+    const std::string text = token_text(c.tokenizer_config, key);
+    const auto it = text.empty() ? v.tokens.end() : std::find(v.tokens.begin(), v.tokens.end(), text);
+    return it == v.tokens.end() ? std::nullopt : std::optional<int64_t>(it - v.tokens.begin());
+  };
+  if (const auto id = id_of("unk_token")) pairs.push_back({"tokenizer.ggml.unknown_token_id", *id});
+  if (const auto id = id_of("pad_token")) pairs.push_back({"tokenizer.ggml.padding_token_id", *id});
+  // The post-processor says what begins a text where tokenizer_config.json does not.
+  if (!c.bos_token.empty() && !(c.tokenizer_config.contains("add_bos_token") && c.tokenizer_config["add_bos_token"].is_boolean())) {
+    const std::string after = tokenizer.value("post_processor", Sorted()).dump();
+    pairs.push_back({"tokenizer.ggml.add_bos_token", after.find(Sorted(c.bos_token).dump()) != std::string::npos});
   }
   return pairs;
 }

@@ -1,4 +1,5 @@
 // The tensors of a GGUF file (or of its numbered splits) as a WeightFile: Hugging Face's names, and what llama.cpp's converter changed in the tensors undone.
+// Nearly all are views of the mapping, a stack of experts as one view for each; what is not (rows in another order, two tensors in one) is a copy made when asked for.
 #pragma once
 #include "files/gguf.h"
 #include "files/gguf_config.h"

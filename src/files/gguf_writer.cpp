@@ -1,11 +1,11 @@
 #include "files/gguf_writer.h"
 
 #include <map>
-#include <set>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "files/gguf/tensors.h"
 
 namespace ridge {
 namespace {
@@ -76,43 +76,15 @@ int64_t file_type_of(const std::vector<TensorSource>& tensors) {
   return result;
 }
 
-// The same tensor as f32, `shift` added to every number.
-TensorSource as_f32(TensorSource t, float shift) {
-  const FormatId from = t.format;
-  t.format = FormatId::f32;
-  t.encode_row = [inner = std::move(t.encode_row), from, shift, n = t.cols(), bytes = std::vector<std::byte>(static_cast<size_t>(row_bytes(from, t.cols())))](std::byte* out, int64_t r) mutable {
-    inner(bytes.data(), r);
-    auto* numbers = reinterpret_cast<float*>(out);
-    format(from).decode_row(numbers, bytes.data(), n);
-    for (int64_t i = 0; i < n; ++i) numbers[i] += shift;
-  };
-  return t;
-}
-
-TensorSource interleaved(TensorSource t, int64_t n_heads) {
-  const bool is_vector = t.shape.size() == 1;
-  const int64_t n = is_vector ? t.cols() : t.rows();
-  if (n_heads <= 0 || n % (2 * n_heads) != 0) fail("tensor '{}' has {} rows, which do not divide into {} heads", t.name, n, n_heads);
-  const int64_t d = n / n_heads;
-  if (!is_vector) {
-    t.encode_row = [inner = std::move(t.encode_row), d](std::byte* out, int64_t r) { inner(out, deinterleaved_row(r, d)); };
-    return t;
+// What the weights of the file are already multiplied by is 1 in the configuration that goes along.
+Json with_folded_factors(Json config, const GgufArchitecture& a) {
+  for (const std::string_view key : a.folded) {
+    const auto it = config.find(key);
+    if (it == config.end()) continue;
+    if (it->is_array()) for (Json& x : *it) x = 1.0;
+    else if (it->is_number()) *it = 1.0;
   }
-  CHECK(t.format == FormatId::f32);
-  t.encode_row = [inner = std::move(t.encode_row), d, n](std::byte* out, int64_t) {
-    std::vector<float> original(static_cast<size_t>(n));
-    inner(reinterpret_cast<std::byte*>(original.data()), 0);
-    for (int64_t i = 0; i < n; ++i) reinterpret_cast<float*>(out)[i] = original[static_cast<size_t>(deinterleaved_row(i, d))];
-  };
-  return t;
-}
-
-bool is_float(FormatId f) { return f == FormatId::f16 || f == FormatId::bf16 || f == FormatId::f64 || f == FormatId::fp8_e4m3 || f == FormatId::fp8_e5m2; }
-
-int64_t count_of(const Json& config, const char* key, const char* other) {
-  for (const char* k : {key, other})
-    if (config.contains(k) && config[k].is_number_integer()) return config[k].get<int64_t>();
-  fail("the config has no '{}'", key);
+  return config;
 }
 
 }  // namespace
@@ -154,9 +126,10 @@ void write_gguf(const std::string& path, const std::vector<GgufPair>& metadata, 
   file.commit();
 }
 
-void write_gguf_model(const std::string& path, const Json& config, const std::vector<GgufPair>& metadata, const std::vector<TensorSource>& tensors, const WriteProgress& progress) {
+void write_gguf_model(const std::string& path, const Json& config, const std::vector<GgufPair>& metadata, const std::vector<TensorSource>& tensors, const WriteProgress& progress,
+                      std::vector<std::string>* left_out) {
   const GgufArchitecture* a = gguf_architecture_of(config);
-  if (!a) fail("{}: model_type '{}' has no GGUF architecture in Ridgeline's table; write safetensors instead", path, config.contains("model_type") ? config["model_type"].dump() : "(none)");
+  if (!a) fail("{}: there is no GGUF architecture for model_type {} in Ridgeline's table; the model stays in safetensors", path, config.contains("model_type") ? config["model_type"].dump() : "(none)");
   std::vector<GgufPair> pairs;
   GgufRopeFactors rope;
   try {
@@ -164,38 +137,26 @@ void write_gguf_model(const std::string& path, const Json& config, const std::ve
     rope = rope_factors_from_config(config);
   } catch (const Json::exception& e) {
     fail("{}: the configuration lacks what a {} needs, or has it in another type: {}", path, a->model_type, e.what());
+  } catch (const Error& e) {
+    fail("{}: {}", path, e.what());
   }
   pairs.push_back({"general.type", "model"});
   pairs.push_back({"general.quantization_version", 2});
   pairs.push_back({"general.file_type", file_type_of(tensors)});
-  pairs.push_back({"ridge.config", config.dump()});
+  pairs.push_back({"ridge.config", with_folded_factors(config, *a).dump()});
   bool has_tokenizer = false;
   for (const GgufPair& pair : metadata) {
     has_tokenizer |= pair.key == "tokenizer.ggml.model";
     std::erase_if(pairs, [&](const GgufPair& p) { return p.key == pair.key; });
     pairs.push_back(pair);
   }
-  if (!has_tokenizer) pairs.push_back({"tokenizer.ggml.model", "no_vocab"});
+  if (!has_tokenizer) pairs.push_back({"tokenizer.ggml.model", "none"});
 
-  const int64_t n_heads = count_of(config, "num_attention_heads", "n_head"), n_kv_heads = config.contains("num_key_value_heads") ? count_of(config, "num_key_value_heads", "n_head") : n_heads;
   std::vector<TensorSource> out;
-  std::set<std::string> names;
-  for (TensorSource t : tensors) {
-    // llama.cpp multiplies and adds vectors in f32 alone.
-    if (has_shifted_norm(*a, t.name)) t = as_f32(std::move(t), 1.0f);
-    else if (t.shape.size() == 1 && is_float(t.format)) t = as_f32(std::move(t), 0.0f);
-    if (has_interleaved_heads(*a, t.name)) {
-      const bool is_key = t.name.find(".k_proj.") != std::string::npos;
-      t = interleaved(std::move(t), is_key ? n_kv_heads : n_heads);
-    }
-    // Our own nvfp4 keeps the tensor-wide scale apart, as llama.cpp reads it; a tied embedding has no place for one.
-    const float scale = t.scale;
-    t.name = hf_to_gguf_name(*a, t.name);
-    if (t.shape.empty()) t.shape = {1};
-    if (!names.insert(t.name).second) fail("{}: tensor '{}' would be written twice", path, t.name);
-    const std::string stem = t.name.ends_with(".weight") ? t.name.substr(0, t.name.size() - 7) : t.name;
-    out.push_back(std::move(t));
-    if (scale != 1.0f) out.push_back(f32_source(stem + ".scale", {1}, {scale}));
+  try {
+    out = gguf_tensors(*a, config, tensors, left_out);
+  } catch (const Error& e) {
+    fail("{}: {}", path, e.what());
   }
   for (const auto& [name, values] : {std::pair{"rope_freqs.weight", &rope.freqs}, std::pair{"rope_factors_long.weight", &rope.long_factor}, std::pair{"rope_factors_short.weight", &rope.short_factor}})
     if (!values->empty()) out.push_back(f32_source(name, {static_cast<int64_t>(values->size())}, *values));

@@ -60,7 +60,7 @@ void normalize_section(Json& section, const Json& config, const Json& theta, con
   if (Json type = take(section, "type"); !type.is_null() && !section.contains("rope_type")) section["rope_type"] = std::move(type);
   if (!section.contains("rope_type") || !section["rope_type"].is_string()) section["rope_type"] = "default";
   if (section["rope_type"] == "su") section["rope_type"] = "longrope";
-  if (!section.contains("rope_theta") || section["rope_theta"].is_null()) section["rope_theta"] = theta.is_number() ? theta : Json(10000.0);
+  if (theta.is_number() && (!section.contains("rope_theta") || section["rope_theta"].is_null())) section["rope_theta"] = theta;     // else it is the family's own
   if (!section.contains("partial_rotary_factor") && partial.is_number()) section["partial_rotary_factor"] = partial;
   const Json original = config.value("original_max_position_embeddings", Json());
   if (!section.contains("original_max_position_embeddings") && original.is_number()) section["original_max_position_embeddings"] = original;
@@ -133,6 +133,27 @@ void append_ids(std::vector<int32_t>& ids, const Json& object, std::string_view 
   };
   if (it->is_array()) for (const Json& v : *it) add(v);
   else add(*it);
+}
+
+std::string without_python_floats(std::string_view text) {
+  std::string out;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (!in_string)
+      for (const std::string_view word : {"-Infinity", "Infinity", "NaN"})
+        if (text.substr(i, word.size()) == word) {
+          out += "{\"__float__\": \"";
+          out += word;
+          out += "\"}";
+          i += word.size();
+          break;
+        }
+    if (i >= text.size()) break;
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) out += text[i++];
+    else if (text[i] == '"') in_string = !in_string;
+    out += text[i];
+  }
+  return out;
 }
 
 }  // namespace ridge

@@ -9,7 +9,7 @@
 namespace ridge {
 
 // - text_config (language_config, llm_config) is lifted to the top level
-// - rope_parameters is always there: {rope_type, rope_theta, ...}, or one such object per layer type; `type`, `rope_scaling`, `rope_theta`,
+// - rope_parameters is always there: {rope_type, rope_theta, ...} (rope_theta where the config has one), or one such object per layer type; `type`, `rope_scaling`, `rope_theta`,
 //   `rope_local_base_freq` and `partial_rotary_factor` are moved into it
 // - torch_dtype becomes dtype
 Json normalize_config(Json config, const std::string& file);
@@ -22,5 +22,8 @@ std::string template_of(const Json& tokenizer_config);
 
 // An id or a list of ids under `key`, appended without duplicates.
 void append_ids(std::vector<int32_t>& ids, const Json& object, std::string_view key);
+
+// Python writes Infinity, -Infinity and NaN into JSON files, which JSON does not have: each becomes {"__float__": "Infinity"}, as newer files spell it.
+std::string without_python_floats(std::string_view text);
 
 }  // namespace ridge

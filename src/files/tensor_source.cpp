@@ -35,8 +35,22 @@ int64_t TensorSource::rows() const {
 
 uint64_t TensorSource::bytes() const { return static_cast<uint64_t>(rows() * row_bytes(format, cols())); }
 
+void TensorSource::numbers_of_row(float* out, int64_t row) const {
+  if (decode_row) return decode_row(out, row);
+  std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(format, cols())));
+  encode_row(bytes.data(), row);
+  ridge::format(format).decode_row(out, bytes.data(), cols());
+  if (scale != 1.0f)
+    for (int64_t i = 0; i < cols(); ++i) out[i] *= scale;
+}
+
+void encode_numbers(std::byte* out, const float* x, int64_t n, FormatId to, float scale) {
+  if (to != FormatId::nvfp4) return format(to).encode_row(out, x, n);
+  for (int64_t i = 0; i < n / 64; ++i) encode(reinterpret_cast<BlockNvfp4*>(out)[i], x + 64 * i, scale);
+}
+
 std::vector<TensorInfo> model_tensors(const WeightFile& file) {
-  static constexpr std::string_view kCompanions[] = {".scale", ".input_scale", ".weight_scale", ".weight_scale_2", ".weight_global_scale", ".input_global_scale"};
+  static constexpr std::string_view kCompanions[] = {".scale", ".input_scale", ".weight_scale", ".weight_scale_inv", ".weight_scale_2", ".weight_global_scale", ".input_global_scale"};
   std::vector<TensorInfo> tensors;
   for (TensorInfo info : file.tensors()) {
     if (info.name == "rope_freqs.weight" || info.name == "rope_factors_long.weight" || info.name == "rope_factors_short.weight") continue;
@@ -44,6 +58,12 @@ std::vector<TensorInfo> model_tensors(const WeightFile& file) {
       return info.name.ends_with(suffix) && file.has(info.name.substr(0, info.name.size() - suffix.size()) + ".weight");
     });
     if (is_companion) continue;
+    if (info.name.ends_with("_scales") && file.has(info.name.substr(0, info.name.size() - 7))) continue;      // of MXFP4 blocks
+    if (info.name.ends_with("_blocks") && info.shape.size() >= 3) {
+      info.name.resize(info.name.size() - 7);
+      info.shape.pop_back();
+      info.shape.back() *= 32;
+    }
     if (info.name.ends_with(".weight_packed")) info.name.resize(info.name.size() - std::string_view("_packed").size());
     tensors.push_back(std::move(info));
   }
@@ -60,6 +80,8 @@ TensorSource converted(const WeightFile& file, const TensorInfo& info, FormatId 
   if (!is_matrix || is_number_list || w.cols % format(to).block_elems != 0) source.format = w.format;
   const bool same = source.format == w.format && !w.transposed && !w.scales;
   if (!same && !format(source.format).writable) source.format = FormatId::f32;
+  source.decode_row = [w](float* out, int64_t r) { decode_stored_row(out, w, r); };
+  source.rows_as_stored = static_cast<bool>(w.scales) || format(w.format).block_elems > 1;
   if (same) {
     source.scale = w.scale;
     source.encode_row = [w](std::byte* out, int64_t r) { std::memcpy(out, w.codes.row(r), static_cast<size_t>(row_bytes(w.format, w.cols))); };
@@ -69,7 +91,7 @@ TensorSource converted(const WeightFile& file, const TensorInfo& info, FormatId 
     source.scale = nvfp4_tensor_scale(largest_magnitude(w));
     source.encode_row = [w, scale = source.scale, x = std::vector<float>(static_cast<size_t>(w.cols))](std::byte* out, int64_t r) mutable {
       decode_stored_row(x.data(), w, r);
-      for (int64_t i = 0; i < w.cols / 64; ++i) encode(reinterpret_cast<BlockNvfp4*>(out)[i], x.data() + 64 * i, scale);
+      encode_numbers(out, x.data(), w.cols, FormatId::nvfp4, scale);
     };
     return source;
   }

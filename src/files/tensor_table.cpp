@@ -16,8 +16,9 @@ size_t alignment_of(FormatId id) {
   return f.block_bytes % 2 == 0 ? 2 : 1;
 }
 
-// Levenshtein distance, for "did you mean".
-size_t distance(std::string_view a, std::string_view b) {
+}  // namespace
+
+size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -31,8 +32,6 @@ size_t distance(std::string_view a, std::string_view b) {
   }
   return row[b.size()];
 }
-
-}  // namespace
 
 std::optional<uint64_t> tensor_bytes(int block_elems, int block_bytes, const std::vector<int64_t>& shape) {
   uint64_t n = 1;
@@ -70,29 +69,9 @@ StoredWeight TensorTable::get(const TensorInfo& info) const {
   return {.name = info.name, .format = info.format, .rows = rows, .cols = cols, .codes = view(const_cast<std::byte*>(data), info.format, rows, cols)};
 }
 
-StoredWeight TensorTable::get_with_rows_from(const TensorInfo& info, const std::function<int64_t(int64_t)>& from) const {
-  StoredWeight w = get(info);
-  // A vector is one row of numbers, each of which moves by itself.
-  const bool is_vector = info.shape.size() < 2;
-  if (is_vector && format(info.format).block_elems != 1) fail("{}: tensor '{}' is a vector in blocks ({})", info.file, info.name, format(info.format).name);
-  const int64_t n = is_vector ? w.cols : w.rows;
-  const auto stride = static_cast<size_t>(is_vector ? format(info.format).block_bytes : w.codes.stride);
-  const std::byte* original = w.codes.data;
-  w.codes.data = copy_of(info.name + " (rows)", info.bytes, [&](std::byte* out) {
-    for (int64_t r = 0; r < n; ++r) std::memcpy(out + static_cast<size_t>(r) * stride, original + static_cast<size_t>(from(r)) * stride, stride);
-  });
-  return w;
-}
-
-StoredWeight TensorTable::get_shifted(const TensorInfo& info, float shift) const {
-  const StoredWeight w = get(info);
-  const auto n = static_cast<uint64_t>(w.rows * w.cols);
-  std::byte* copy = copy_of(info.name + " (shifted)", n * sizeof(float), [&](std::byte* out) {
-    auto* numbers = reinterpret_cast<float*>(out);
-    for (int64_t r = 0; r < w.rows; ++r) decode_stored_row(numbers + r * w.cols, w, r);
-    for (uint64_t i = 0; i < n; ++i) numbers[i] += shift;
-  });
-  return {.name = info.name, .format = FormatId::f32, .rows = w.rows, .cols = w.cols, .codes = view(copy, FormatId::f32, w.rows, w.cols)};
+StoredWeight TensorTable::made(const std::string& name, FormatId id, int64_t rows, int64_t cols, const std::function<void(std::byte*)>& fill) const {
+  std::byte* data = copy_of(name + " (made)", static_cast<uint64_t>(rows * row_bytes(id, cols)), fill);
+  return {.name = name, .format = id, .rows = rows, .cols = cols, .codes = view(data, id, rows, cols)};
 }
 
 float TensorTable::scalar(const TensorInfo& info) const {
@@ -105,7 +84,7 @@ float TensorTable::scalar(const TensorInfo& info) const {
 
 void TensorTable::fail_missing(std::string_view name, std::string_view file) const {
   std::vector<std::pair<size_t, std::string_view>> nearest;
-  for (const TensorInfo& info : infos_) nearest.emplace_back(name.size() < 512 && info.name.size() < 512 ? distance(name, info.name) : 1024, info.name);
+  for (const TensorInfo& info : infos_) nearest.emplace_back(name.size() < 512 && info.name.size() < 512 ? edit_distance(name, info.name) : 1024, info.name);
   const size_t n = std::min<size_t>(3, nearest.size());
   std::partial_sort(nearest.begin(), nearest.begin() + static_cast<std::ptrdiff_t>(n), nearest.end());
   std::string names;

@@ -16,6 +16,9 @@ namespace ridge {
 // Bytes of a tensor of this shape, or nothing when a dimension is negative, the product overflows or a row is not whole blocks.
 std::optional<uint64_t> tensor_bytes(int block_elems, int block_bytes, const std::vector<int64_t>& shape);
 
+// Levenshtein's, for "did you mean".
+size_t edit_distance(std::string_view a, std::string_view b);
+
 class TensorTable {
  public:
   void add(TensorInfo info, const std::byte* data);       // throws Error when the name is taken
@@ -23,10 +26,8 @@ class TensorTable {
   const TensorInfo* find(std::string_view name) const;
   // [product of the outer dimensions, innermost]; a vector is [1, n], a scalar [1, 1], what is empty [0, 0].
   StoredWeight get(const TensorInfo& info) const;
-  // A copy in which row r (of a vector: number r) is the file's row `from(r)`; made at the first call, kept under the tensor's name.
-  StoredWeight get_with_rows_from(const TensorInfo& info, const std::function<int64_t(int64_t)>& from) const;
-  // A copy as f32 with `shift` added to every number; made once.
-  StoredWeight get_shifted(const TensorInfo& info, float shift) const;
+  // A tensor that no file has as such, made by `fill` (given rows * row_bytes bytes) at the first call and kept under its name.
+  StoredWeight made(const std::string& name, FormatId format, int64_t rows, int64_t cols, const std::function<void(std::byte*)>& fill) const;
   // The single number in a tensor of one element.
   float scalar(const TensorInfo& info) const;
   [[noreturn]] void fail_missing(std::string_view name, std::string_view file) const;

@@ -30,6 +30,8 @@ class WeightFile {
   // Two-dimensional weight by Hugging Face's name; a vector is [1, n], outer dimensions are flattened into rows. rows are output features in every
   // container: GPT-2's Conv1D matrices in safetensors come with `transposed`. Throws Error naming the tensor and the nearest names when it is missing.
   virtual StoredWeight get(std::string_view name) const = 0;
+  // The same for who knows which shape it must have: what is in a file has its own, and only a promise of weights takes the one asked for.
+  virtual StoredWeight shaped(std::string_view name, int64_t /*rows*/, int64_t /*cols*/) const { return get(name); }
   virtual std::string container() const = 0;            // "safetensors, 2 shards", "GGUF v3"
 };
 

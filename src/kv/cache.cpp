@@ -11,10 +11,11 @@ namespace {
 
 void copy_on_host(std::byte* to, const std::byte* from, int64_t n_bytes) { std::memcpy(to, from, size_t(n_bytes)); }
 
-// Pages [first, last) of a windowed group hold nothing that a query at >= next_position sees: position q is unseen when q <= next_position - window,
-// unless it is a sink.
+// Pages [first, last) of a group hold nothing that a query at >= next_position sees. In a windowed group position q is unseen when q <= next_position - window,
+// unless it is a sink; in a recurrent one every page before that of the newest position, from which the next state is made.
 struct UnseenPages { int first, last; };
 UnseenPages unseen_pages(const KvSpec& spec, int next_position, int page_size) {
+  if (spec.kind == KvKind::recurrent) return {0, next_position > 0 ? (next_position - 1) / page_size : 0};
   if (spec.window == 0) return {0, 0};
   const int n_unseen = next_position - spec.window + 1;
   const int first = (spec.sinks + page_size - 1) / page_size;
@@ -27,6 +28,8 @@ KvCache::KvCache(const std::vector<KvSpec>& specs, Backend& backend, const KvCac
     : page_size_(options.page_size), copy_page_(options.copy_page ? options.copy_page : copy_on_host) {
   if (page_size_ != 16 && page_size_ != 32 && page_size_ != 64) fail("KV page size {}: must be 16, 32 or 64", page_size_);
   CHECK(options.max_context > 0 && options.max_seqs > 0);
+  for (const KvSpec& spec : specs)
+    if (spec.kind == KvKind::recurrent && page_size_ != 64) fail("KV page size {}: the model has recurrent layers, whose state is kept every 64 tokens; use 64", page_size_);
   std::vector<KvGroupLayout> layouts = group_specs(specs, page_size_);
   if (layouts.size() > kMaxKvGroups) fail("the model's layers keep {} different kinds of KV; at most {} are supported", layouts.size(), kMaxKvGroups);
   const KvDemand demand{.page_size = page_size_, .n_seqs = options.max_seqs, .max_context = options.max_context, .max_step_tokens = options.max_step_tokens};

@@ -24,11 +24,11 @@ std::vector<KvGroupLayout> group_specs(const std::vector<KvSpec>& specs, int pag
   for (size_t handle = 0; handle < specs.size(); ++handle) {
     auto group = std::find_if(groups.begin(), groups.end(), [&](const KvGroupLayout& g) { return g.spec == specs[handle]; });
     if (group == groups.end()) group = groups.insert(groups.end(), KvGroupLayout{.spec = specs[handle]});
-    std::array<int64_t, 3> offsets{};
-    for (int i = 0; i < 3; ++i) {
+    std::array<int64_t, kMaxKvPlanes> offsets{};
+    for (int i = 0; i < kMaxKvPlanes; ++i) {
       const KvPlane& plane = group->spec.planes[i];
       offsets[i] = group->page_bytes;
-      group->page_bytes += div_up(page_size * row_bytes(plane.format, int64_t{plane.n_heads} * plane.head_dim), 64) * 64;
+      group->page_bytes += div_up(div_up(page_size, plane.every) * entry_bytes(plane), 64) * 64;
     }
     group->handles.push_back(int(handle));
     group->offsets.push_back(offsets);
@@ -38,6 +38,8 @@ std::vector<KvGroupLayout> group_specs(const std::vector<KvSpec>& specs, int pag
 
 int64_t most_pages(const KvGroupLayout& group, const KvDemand& demand) {
   const int64_t whole = demand.n_seqs * div_up(demand.max_context, demand.page_size);
+  // Of a recurrent group a sequence keeps one page, and takes those its step writes.
+  if (group.spec.kind == KvKind::recurrent) return std::min(whole, 2 * demand.n_seqs + div_up(demand.max_step_tokens, demand.page_size));
   if (group.spec.window == 0) return whole;
   // A sequence keeps the pages its next token sees (a window may begin inside a page), its sinks, and takes those its step writes: the steps' tokens add up
   // to max_step_tokens, but each sequence may begin one more page than they fill.

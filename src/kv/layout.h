@@ -1,5 +1,5 @@
 // How KV memory is cut into pages: layers of one KvSpec form a group, and a page of a group holds page_size positions of every layer in it:
-//   page: [ layer 0: plane 0 | plane 1 | plane 2 ][ layer 1: ... ] ...      every plane starts at a multiple of 64 bytes
+//   page: [ layer 0: plane 0 | plane 1 | ... ][ layer 1: ... ] ...      every plane starts at a multiple of 64 bytes
 // The sizes are plain arithmetic over the specs, so that `ridge inspect` and the engine can ask what a context costs before any memory exists.
 #pragma once
 #include <array>
@@ -13,7 +13,7 @@ namespace ridge {
 struct KvGroupLayout {
   KvSpec spec;
   std::vector<int> handles;                          // layers (indices into the specs) in this group, in order
-  std::vector<std::array<int64_t, 3>> offsets;       // of each handle's planes inside a page
+  std::vector<std::array<int64_t, kMaxKvPlanes>> offsets;       // of each handle's planes inside a page
   int64_t page_bytes = 0;
 };
 

@@ -20,6 +20,7 @@ struct NamedActivation { std::string_view name; ActKind kind; };
 constexpr NamedActivation kActivations[] = {
     {"silu", ActKind::silu},           {"swish", ActKind::silu},          {"gelu_pytorch_tanh", ActKind::gelu_tanh}, {"gelu_new", ActKind::gelu_tanh},
     {"gelu_fast", ActKind::gelu_tanh}, {"gelu", ActKind::gelu_erf},       {"gelu_python", ActKind::gelu_erf},        {"relu", ActKind::relu},
+    {"relu2", ActKind::relu2},
 };
 
 int edit_distance(std::string_view a, std::string_view b) {
@@ -92,6 +93,15 @@ std::vector<double> Config::numbers(std::string_view key, size_t n, double least
   return out;
 }
 
+std::vector<int> Config::integers(std::string_view key, int64_t least, int64_t most) const {
+  std::vector<int> out;
+  if (!has(key)) return out;
+  const Json& value = at(key);
+  if (!value.is_array()) fail("{}: key \"{}\" is {}, not a list", where_, key, shown(value));
+  for (const Json& entry : value) out.push_back(static_cast<int>(checked(key, entry, static_cast<double>(least), static_cast<double>(most), true)));
+  return out;
+}
+
 std::vector<std::string> Config::texts(std::string_view key, size_t n) const {
   const Json& value = at(key);
   if (!value.is_array()) fail("{}: key \"{}\" is {}, not a list", where_, key, shown(value));
@@ -159,7 +169,7 @@ int read_window(const Config& config, int fallback) {
   return is_null ? 0 : config.integer_or("sliding_window", fallback, 1, 1 << 30);
 }
 
-Json read_rope_parameters(const Config& config, std::string_view layer_type, double default_theta) {
+Json read_rope_parameters(const Config& config, std::string_view layer_type, double default_theta, double default_partial) {
   Json parameters = Json::object();
   bool by_layer_type = false;
   if (config.has("rope_parameters")) {
@@ -173,7 +183,7 @@ Json read_rope_parameters(const Config& config, std::string_view layer_type, dou
   if (!given.has("rope_type")) parameters["rope_type"] = given.text_or("type", "default");
   const std::string_view theta_key = layer_type == "sliding_attention" ? "rope_local_base_freq" : "rope_theta";
   if (!given.has("rope_theta")) parameters["rope_theta"] = config.number_or(theta_key, default_theta, 1e-3, 1e12);
-  if (!given.has("partial_rotary_factor")) parameters["partial_rotary_factor"] = config.number_or("partial_rotary_factor", 1.0, 0.0, 1.0);
+  if (!given.has("partial_rotary_factor")) parameters["partial_rotary_factor"] = config.number_or("partial_rotary_factor", default_partial, 0.0, 1.0);
   // A value outside of the section wins over one inside: Phi-3 keeps the length of its first training there.
   if (!by_layer_type && config.has("original_max_position_embeddings"))
     parameters["original_max_position_embeddings"] = config.integer("original_max_position_embeddings", 1, 1 << 28);

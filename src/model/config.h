@@ -28,6 +28,7 @@ class Config {
   std::string text(std::string_view key) const;
   std::string text_or(std::string_view key, std::string fallback) const;
   std::vector<double> numbers(std::string_view key, size_t n, double least, double most) const;   // exactly n
+  std::vector<int> integers(std::string_view key, int64_t least, int64_t most) const;             // as many as there are; none when absent
   std::vector<std::string> texts(std::string_view key, size_t n) const;
   Config section(std::string_view key) const;                                                 // an object
 
@@ -83,7 +84,7 @@ std::vector<int> read_windows(const Config& config, int n_layers, int default_wi
 // Parameters of the rotary embedding of a layer type ("full_attention", "sliding_attention", or "" where all layers share one), with Hugging Face's
 // defaults filled in: rope_type, rope_theta, original_max_position_embeddings, partial_rotary_factor. Where a config has one section for all, it is that of
 // the full layers; sliding ones are plain, with rope_local_base_freq or default_theta.
-Json read_rope_parameters(const Config& config, std::string_view layer_type, double default_theta);
+Json read_rope_parameters(const Config& config, std::string_view layer_type, double default_theta, double default_partial = 1.0);
 
 // The n known names nearest to `name` by edit distance, for messages.
 std::vector<std::string> nearest_names(std::string_view name, const std::vector<std::string>& known, size_t n);

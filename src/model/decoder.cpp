@@ -7,8 +7,7 @@
 namespace ridge {
 namespace {
 
-// q, k, v and what attention saw; gate, up and a part's output before its norm use the same ones.
-constexpr int kScratchBuffers = 4;
+int64_t row_floats(int64_t cols) { return (cols + 15) / 16 * 16; }
 
 }  // namespace
 
@@ -16,15 +15,42 @@ Workspace::Workspace(const Model& model, Backend& backend, int max_tokens, int m
   x = backend.allocate_f32(max_tokens, model.d_model);
   pending = backend.allocate_f32(max_tokens, model.d_model);
   normed = backend.allocate_f32(max_tokens, model.d_model);
-  for (int i = 0; i < kScratchBuffers; i++) scratch.push_back(backend.allocate_f32(max_tokens, model.widest));
+  scratch_floats = model.scratch;
+  for (size_t i = 0; i < scratch.size(); i++)
+    if (scratch_floats[i] > 0) scratch[i] = backend.allocate(max_tokens * scratch_floats[i] * 4);
   for (const auto& rope : model.ropes) angles.push_back(backend.allocate_f32(max_tokens, 2 * rope->n_freqs()));
   gathered = backend.allocate_f32(max_logits, model.d_model);
   logits = backend.allocate_f32(max_logits, model.n_vocab);
 }
 
-Tensor Pass::scratch(int i, int64_t cols) const { return workspace_.scratch[static_cast<size_t>(i)].slice_rows(0, n_tokens()).slice_cols(0, cols); }
+Tensor Pass::scratch(int i, int64_t cols, int64_t rows_per_token, FormatId format) const {
+  CHECK_LE(row_floats(cols) * rows_per_token, workspace_.scratch_floats[static_cast<size_t>(i)]);
+  return {workspace_.scratch[static_cast<size_t>(i)], format, n_tokens() * rows_per_token, cols, row_floats(cols) * 4};
+}
 
 Tensor Pass::angles(int rope) const { return workspace_.angles[static_cast<size_t>(rope)].slice_rows(0, n_tokens()); }
+
+namespace {
+
+Stream run_blocks(const Model& model, Pass& pass, size_t n_blocks) {
+  Stream stream{.x = pass.workspace().x.slice_rows(0, pass.n_tokens())};
+  pass.run(Embed{.out = stream.x, .table = &model.embed, .scale = model.embed_scale});
+  if (model.embed_positions.rows > 0) pass.run(Embed{.out = stream.x, .table = &model.embed_positions, .by_position = true, .add = true});
+  for (size_t r = 0; r < model.ropes.size(); r++)
+    pass.run(RopeAngles{.angles = pass.angles(static_cast<int>(r)), .rope = static_cast<int>(r), .n_freqs = model.ropes[r]->n_freqs()});
+  for (size_t b = 0; b < n_blocks; b++) model.blocks[b]->forward(pass, stream);
+  return stream;
+}
+
+}  // namespace
+
+Stream forward_blocks(const Model& model, Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv, size_t n_blocks) {
+  backend.begin(step);
+  Pass pass(backend, step, workspace, kv);
+  const Stream stream = run_blocks(model, pass, n_blocks);
+  backend.end();
+  return stream;
+}
 
 void forward(const Model& model, Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv) {
   const int n_tokens = step.n_tokens(), n_logits = step.n_logits();
@@ -33,14 +59,7 @@ void forward(const Model& model, Backend& backend, const Step& step, Workspace& 
   CHECK_EQ(kv.size(), model.kv_specs.size());
   backend.begin(step);
   Pass pass(backend, step, workspace, kv);
-  Stream stream{.x = workspace.x.slice_rows(0, n_tokens)};
-
-  pass.run(Embed{.out = stream.x, .table = &model.embed, .scale = model.embed_scale});
-  if (model.embed_positions.rows > 0) pass.run(Embed{.out = stream.x, .table = &model.embed_positions, .by_position = true, .add = true});
-  for (size_t r = 0; r < model.ropes.size(); r++)
-    pass.run(RopeAngles{.angles = pass.angles(static_cast<int>(r)), .rope = static_cast<int>(r), .n_freqs = model.ropes[r]->n_freqs()});
-
-  for (const auto& block : model.blocks) block->forward(pass, stream);
+  const Stream stream = run_blocks(model, pass, model.blocks.size());
 
   if (n_logits > 0) {
     const Tensor gathered = workspace.gathered.slice_rows(0, n_logits), normed = workspace.normed.slice_rows(0, n_logits), logits = workspace.logits.slice_rows(0, n_logits);
@@ -54,6 +73,7 @@ void forward(const Model& model, Backend& backend, const Step& step, Workspace& 
 }
 
 int Model::rope_class(int n_known) const {
+  if (restarts_every_token) return n_known;
   int rope_class = 0;
   for (const auto& rope : ropes) rope_class = std::max(rope_class, rope->class_of(n_known));
   return rope_class;
@@ -81,7 +101,7 @@ FormatId Model::activations() const {
 int64_t Model::streamed_bytes() const {
   int64_t n = 0;
   for (const ComponentSize& c : sizes)
-    if (c.streamed) n += c.bytes;
+    if (c.streamed) n += static_cast<int64_t>(static_cast<double>(c.bytes) * c.active);
   return n;
 }
 

@@ -1,6 +1,7 @@
 // A Model: what an architecture file constructs and the one decoder runs. It holds modules wired to prepared weights; it computes nothing itself.
 // Tensor names are Hugging Face's. A family is one file in architectures/, found by the config's model_type.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +15,12 @@
 namespace ridge {
 
 class Pass;
+
+// Scratch buffers of a step, which modules use by number. Whoever calls a module keeps what it needs over the call in buffers the module does not touch:
+//   0 to 3   inside attention (q, k, v, what it saw) and feed-forward (gate, up)      2   what a part returned before the norm that follows it
+//   4 to 11  routing of experts, recurrent mixers, index of sparse attention        12   attention's output gate        13   the second of two parts side by side, hyper factors
+//   14, 15   what is kept from block to block: Gemma 4's layer inputs, an index's selection, hyper streams, LongCat's mixture
+inline constexpr int kScratchBuffers = 16;
 
 // The residual stream. `pending` is the last branch's output, not yet added, so that add and norm are one op.
 struct Stream {
@@ -37,14 +44,18 @@ struct ModelOptions {
   FormatId activations = FormatId::unknown;  // for quantized weights (plain number formats always use f32): i8, i16, f32, or unknown: i16 for small models, else i8
   FormatId kv_format = FormatId::f16;        // f32, f16 or bf16
   bool rope_dynamic_exact = false;           // dynamic NTK follows every token instead of a length class
+  bool index_with_hindsight = false;         // sparse attention breaks ties as one pass over the whole sequence would, so every token recomputes the sequence
   std::function<void(double share, const std::string& what)> progress;     // while loading; may be empty
 };
 
 // Bytes and parameters by component, for `ridge inspect` and the roofline.
 struct ComponentSize {
-  std::string component;                     // "embedding", "attention", "mlp", "norms", "head"
+  std::string component;                     // "embedding", "attention", "mlp", "experts", "norms", "head"
   int64_t n_params = 0, bytes = 0;           // bytes as prepared
   bool streamed = true;                      // read once per decoded token (the embedding table is not)
+  double active = 1.0;                       // share of it that one token touches (experts: top_k of n)
+  int64_t n_rows = 0;                        // of a table: a token reads one of them
+  int64_t n_shared = 0;                      // numbers that another component counts and this one reads too (a tied head)
 };
 
 struct Model {
@@ -62,10 +73,12 @@ struct Model {
   float logit_scale = 1.0f, logit_softcap = 0;
 
   std::vector<std::unique_ptr<Rope>> ropes;  // RopeAngles::rope indexes this
+  bool restarts_every_token = false;         // rope_class is the number of tokens
   std::vector<KvSpec> kv_specs;              // one per KV handle; modules hold the index
-  int widest = 0;                            // columns the workspace's widest intermediate needs
+  std::array<int64_t, kScratchBuffers> scratch{};  // floats that a token needs of each scratch buffer
   std::vector<ComponentSize> sizes;
   std::vector<std::unique_ptr<Weight>> weights;    // owners of what modules point to
+  std::vector<std::unique_ptr<std::byte[]>> gathered;    // rows of fused tensors that had to be brought together
 
   // The class of the rotary angles when n_known tokens of a sequence are known; when it changes, what was computed before is stale.
   int rope_class(int n_known) const;
@@ -84,7 +97,8 @@ std::vector<std::string> known_families();
 struct Workspace {
   Workspace(const Model& model, Backend& backend, int max_tokens, int max_logits);
   Tensor x, pending, normed;                 // [max_tokens, d_model]
-  std::vector<Tensor> scratch;               // [max_tokens, widest]: q, k, v and attention output; then gate and up
+  std::array<std::byte*, kScratchBuffers> scratch{};
+  std::array<int64_t, kScratchBuffers> scratch_floats{};              // of a token
   std::vector<Tensor> angles;                // one per rope: [max_tokens, 2 * n_freqs]
   Tensor gathered;                           // [max_logits, d_model]
   Tensor logits;                             // [max_logits, n_vocab]
@@ -97,7 +111,8 @@ class Pass {
   void run(const Op& op) { backend_.run(op); }
   int n_tokens() const { return step_.n_tokens(); }
   Workspace& workspace() { return workspace_; }
-  Tensor scratch(int i, int64_t cols) const;                  // [n_tokens, cols] of scratch buffer i
+  // [n_tokens * rows_per_token, cols] in scratch buffer i, rows 64-byte aligned; the model asked for it when it was constructed (Construction::scratch).
+  Tensor scratch(int i, int64_t cols, int64_t rows_per_token = 1, FormatId format = FormatId::f32) const;
   Tensor angles(int rope) const;                              // [n_tokens, 2 * n_freqs]
   const KvRef& kv(int handle) const { return kv_[handle]; }
 
@@ -110,5 +125,7 @@ class Pass {
 
 // The only forward: embeds, walks the blocks, and leaves logits of the step's logit rows in workspace.logits (rows [0, n_logits)).
 void forward(const Model& model, Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv);
+// Its first n_blocks blocks alone; the stream is in the workspace.
+Stream forward_blocks(const Model& model, Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv, size_t n_blocks);
 
 }  // namespace ridge

@@ -10,9 +10,12 @@
 
 namespace ridge {
 
-// Part of a tensor that fuses several projections: rows [first, first + n) of `total`.
+// Part of a tensor that fuses several projections: rows [first, first + n) of `total`; or, where heads of several projections take turns, n rows in runs of
+// `run` that begin `stride` rows apart, the first of them at `first`.
 struct Rows {
   int64_t first, n, total;
+  int64_t run = 0, stride = 0;
+  int64_t at(int64_t i) const { return run == 0 ? first + i : first + i / run * stride + i % run; }
 };
 
 class Weights {
@@ -25,10 +28,24 @@ class Weights {
   // [rows, cols] = [outputs, inputs]; the model owns it.
   const Weight* matrix(std::string_view component, const std::string& name, int64_t rows, int64_t cols) { return matrix_rows(component, name, {0, rows, rows}, cols); }
   const Weight* matrix_rows(std::string_view component, const std::string& name, Rows rows, int64_t cols);
+  const Weight* matrix_rows_transposed(std::string_view component, const std::string& name, Rows rows, int64_t cols);   // those rows as inputs: [cols, rows.n]
+  // Expert e of a tensor that stacks n_experts of them: those rows (outputs) of it, `cols` inputs. transposed: an expert lies as [inputs, outputs].
+  const Weight* expert(std::string_view component, const std::string& name, int e, int n_experts, Rows rows, int64_t cols, bool transposed);
+  Tensor expert_biases(std::string_view component, const std::string& name, int n_experts, Rows rows);            // f32 [n_experts, rows.n]
+  Tensor expert_of_token(std::string_view component, const std::string& name, int64_t n_vocab, int64_t top_k, int n_experts);   // i32 [n_vocab, top_k]
   const Weight* shared_matrix(std::string_view component, const std::string& name, int64_t rows, int64_t cols);   // its parameters are counted elsewhere (tied head)
   Weight table(std::string_view component, const std::string& name, int64_t rows, int64_t cols);                  // for Embed: not streamed
   Tensor vector(std::string_view component, const std::string& name, int64_t n) { return vector_part(component, name, {0, n, n}); }
   Tensor vector_part(std::string_view component, const std::string& name, Rows part);
+  Tensor scaled_vector(std::string_view component, const std::string& name, int64_t n, float scale);                // each number times scale
+  Tensor vectors(std::string_view component, const std::vector<std::string>& names, int64_t n_each);              // several, one after the other
+
+  float number(std::string_view component, const std::string& name);                                              // a tensor of one number
+  void ignore(const std::vector<std::string>& names) { used_.insert(names.begin(), names.end()); }                // in the file, and rightly of no use
+
+  // All numbers of a tensor of any shape, for what is computed from them at load, and the way to the backend: [rows, values.size() / rows].
+  std::vector<float> values(const std::string& name, int64_t n);
+  Tensor constant(std::string_view component, const std::string& name, const std::vector<float>& values, int64_t rows = 1);
 
   // From here on matrices lie in the file as [inputs, outputs] (GPT-2's Conv1D).
   void set_transposed(bool transposed) { transposed_ = transposed; }
@@ -38,9 +55,10 @@ class Weights {
   void refuse_unused(const std::string& layers, int n_layers) const;
 
  private:
+  std::vector<float> numbers(const std::string& name, int64_t n);                                                 // of a vector
   StoredWeight checked(const std::string& name, Rows rows, int64_t cols, bool transposed);
   const Weight* prepare(const StoredWeight& stored);
-  void count(std::string_view component, int64_t n_params, int64_t bytes, bool streamed, const std::string& name);
+  ComponentSize& count(std::string_view component, int64_t n_params, int64_t bytes, bool streamed, const std::string& name);
 
   const WeightFile& file_;
   Backend& backend_;

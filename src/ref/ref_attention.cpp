@@ -1,5 +1,4 @@
-// The two ops on KV pages. A plane of a page is [page_size positions][n_heads * head_dim] in the plane's format: position p of a sequence is row
-// p % page_size of the page that its table names at p / page_size.
+// The ops on KV pages. A plane of a page is [page_size / every entries][n_heads * head_dim] in the plane's format; entry_place() says where an entry lies.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,57 +8,80 @@
 #include "base/check.h"
 
 namespace ridge::ref {
-namespace {
 
-// Row of a plane for one position of a sequence.
-std::byte* kv_row(const KvRef& kv, int plane, const Step& step, const StepSeq& seq, int64_t position) {
-  const int32_t page = step.pages()[seq.first_page[kv.group] + position / kv.page_size];
+std::byte* kv_row(const KvRef& kv, int plane, const Step& step, const StepSeq& seq, int64_t i) {
+  const KvPlane& p = kv.planes[static_cast<size_t>(plane)];
+  const EntryPlace place = entry_place(i, p.every, kv.page_size);
+  const int32_t page = step.pages()[seq.first_page[kv.group] + place.page];
   CHECK_GE(page, 0);
-  const KvPlane& p = kv.planes[plane];
-  return kv.plane(plane, page) + position % kv.page_size * row_bytes(p.format, int64_t{p.n_heads} * p.head_dim);
+  return kv.plane(plane, page) + place.slot * entry_bytes(p);
 }
 
-void rotate(float* head, const float* angles, int64_t n_freqs, int n_rot, RopeStyle style) {
+void rotate(float* head, const float* angles, int64_t n_freqs, int n_rot, RopeStyle style, bool back) {
   const int n_pairs = n_rot / 2;
   for (int i = 0; i < n_pairs; i++) {
     float& a = head[style == RopeStyle::half ? i : 2 * i];
     float& b = head[style == RopeStyle::half ? i + n_pairs : 2 * i + 1];
-    const float cosine = angles[i], sine = angles[n_freqs + i], a_old = a;
+    const float cosine = angles[i], sine = back ? -angles[n_freqs + i] : angles[n_freqs + i], a_old = a;
     a = a_old * cosine - b * sine;
     b = b * cosine + a_old * sine;
   }
 }
 
+namespace {
+
+struct Seen { const KvRef* kv; int32_t i; };
+
+// What token row t, at `position`, sees: compressed entries, then positions.
+void entries_seen(std::vector<Seen>& seen, const PagedAttention& op, int64_t t, int32_t position) {
+  seen.clear();
+  const KvRef* const entries = op.entries.base ? &op.entries : nullptr;
+  if (op.selected) {
+    const auto* selected = op.selected.row_as<const int32_t>(t);
+    for (int64_t i = 0; i < op.selected.cols && selected[i] >= 0; i++) seen.push_back({entries ? entries : &op.kv, selected[i]});
+    if (!entries) return;
+  } else if (entries) {
+    for (int32_t i = 0; i < (position + 1) / entries->planes[0].every; i++) seen.push_back({entries, i});
+  }
+  int32_t first = op.window > 0 ? std::max(0, position - op.window + 1) : 0;
+  if (op.chunk > 0) first = std::max(first, position - position % op.chunk);
+  for (int32_t p = first; p <= position; p++) seen.push_back({&op.kv, p});
+}
+
 }  // namespace
 
 void run(const RopeStore& op, const Step& step) {
-  for (int64_t t = 0; t < op.k.rows; t++) {
-    if (op.angles) {
-      const int64_t n_freqs = op.angles.cols / 2;
-      for (int h = 0; h < op.n_heads; h++) rotate(op.q.f32(t) + int64_t{h} * op.head_dim, op.angles.f32(t), n_freqs, op.n_rot, op.style);
-      for (int h = 0; h < op.n_kv_heads; h++) rotate(op.k.f32(t) + int64_t{h} * op.head_dim, op.angles.f32(t), n_freqs, op.n_rot, op.style);
-    }
+  for (int64_t t = 0; t < op.q.rows; t++) {
+    const auto rotate_heads = [&](const Tensor& x, int n_heads) {
+      for (int h = 0; h < n_heads; h++) rotate(x.f32(t) + int64_t{h} * op.head_dim + op.rot_first, op.angles.f32(t), op.angles.cols / 2, op.n_rot, op.style, op.back);
+    };
+    if (op.angles) rotate_heads(op.q, op.n_heads);
+    if (!op.k) continue;
+    if (op.angles) rotate_heads(op.k, op.n_kv_heads);
     const StepSeq& seq = step.seqs()[step.seq_of()[t]];
     const int32_t position = step.positions()[t];
     format(op.kv.planes[0].format).encode_row(kv_row(op.kv, 0, step, seq, position), op.k.f32(t), int64_t{op.n_kv_heads} * op.head_dim);
-    format(op.kv.planes[1].format).encode_row(kv_row(op.kv, 1, step, seq, position), op.v.f32(t), int64_t{op.n_kv_heads} * op.v_dim);
+    if (op.v) format(op.kv.planes[1].format).encode_row(kv_row(op.kv, 1, step, seq, position), op.v.f32(t), int64_t{op.n_kv_heads} * op.v_dim);
   }
 }
 
 void run(const PagedAttention& op, const Step& step) {
   const int64_t k_cols = int64_t{op.n_kv_heads} * op.head_dim, v_cols = int64_t{op.n_kv_heads} * op.v_dim;
+  std::vector<Seen> seen;
   std::vector<float> keys, values, scores;
   for (int64_t t = 0; t < op.q.rows; t++) {
     const StepSeq& seq = step.seqs()[step.seq_of()[t]];
     const int32_t position = step.positions()[t];
-    const int32_t first = op.window > 0 ? std::max(0, position - op.window + 1) : 0;
-    const size_t n = static_cast<size_t>(position - first + 1);
+    entries_seen(seen, op, t, position);
+    const size_t n = seen.size();
     keys.resize(n * static_cast<size_t>(k_cols));
     values.resize(n * static_cast<size_t>(v_cols));
     scores.resize(n);
     for (size_t i = 0; i < n; i++) {
-      format(op.kv.planes[0].format).decode_row(&keys[i * static_cast<size_t>(k_cols)], kv_row(op.kv, 0, step, seq, first + static_cast<int64_t>(i)), k_cols);
-      format(op.kv.planes[1].format).decode_row(&values[i * static_cast<size_t>(v_cols)], kv_row(op.kv, 1, step, seq, first + static_cast<int64_t>(i)), v_cols);
+      float* const key = &keys[i * static_cast<size_t>(k_cols)];
+      format(seen[i].kv->planes[0].format).decode_row(key, kv_row(*seen[i].kv, 0, step, seq, seen[i].i), k_cols);
+      if (op.value_in_key) std::copy_n(key, v_cols, &values[i * static_cast<size_t>(v_cols)]);
+      else format(op.kv.planes[1].format).decode_row(&values[i * static_cast<size_t>(v_cols)], kv_row(op.kv, 1, step, seq, seen[i].i), v_cols);
     }
     for (int h = 0; h < op.n_heads; h++) {
       const int kv_head = h / (op.n_heads / op.n_kv_heads);

@@ -25,7 +25,7 @@ void fill_step(Step& step, std::span<const Grant> grants, int page_size, const R
     const Track& track = sequence.track;
     const int n_context = track.n_computed + grants[i].n_tokens;
     CHECK(grants[i].n_tokens > 0 && n_context <= sequence.n_known());
-    StepSeq seq{.slot = sequence.slot, .first_row = step.n_tokens(), .n_rows = grants[i].n_tokens, .n_context = n_context};
+    StepSeq seq{.slot = sequence.slot, .first_row = step.n_tokens(), .n_rows = grants[i].n_tokens, .n_context = n_context, .n_known = sequence.n_known()};
     seq.rope_row = rope_row_of(step, grants, i, rope_row);
     const size_t n_pages = (n_context + page_size - 1) / page_size;
     for (size_t g = 0; g < track.pages.size(); ++g) {

@@ -25,7 +25,7 @@ import tiny_model  # noqa: E402
 RIDGE = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 and os.path.exists(sys.argv[1]) else shutil.which("ridge")
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DATA = os.path.join(SOURCE, "tests", "data")
-COMMANDS = ["run", "pull", "list", "rm", "inspect", "bench", "eval", "quantize", "tokenize", "template", "doctor", "completion"]
+COMMANDS = ["run", "pull", "list", "rm", "inspect", "bench", "eval", "quantize", "convert", "tokenize", "template", "doctor", "completion"]
 
 
 def data_of(path):
@@ -284,6 +284,24 @@ class Commands(RidgeTest):
         self.assertIn("model.layers.1.mlp.up_proj.weight", self.ridge("inspect", self.model, "--tensors"))
         self.assertIn("im_start", self.ridge("inspect", self.model, "--template"))
 
+    def test_inspect_reckons_from_a_config_alone(self):
+        configs = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data", "configs")
+        qwen = os.path.join(configs, "qwen3-8b.json")
+        dense = json.loads(self.ridge("inspect", qwen, "--json", "--context", "1000"))["cost"]
+        self.assertEqual(dense["kv_bytes_per_token"], 147456)
+        self.assertEqual(dense["kv_bytes_read_per_token"], 147456 * 1000)
+        self.assertAlmostEqual(dense["weight_bytes"] / 16.4e9, 1, places=2)
+        mixture = json.loads(self.ridge("inspect", os.path.join(configs, "qwen3-30b-a3b.json"), "--json", "--weights", "nvfp4"))["cost"]
+        self.assertAlmostEqual(mixture["weight_bytes_per_token"] / 1.71e9, 1, places=2)
+        self.assertIn("147.5 kB", self.ridge("inspect", qwen))
+        self.assertIn("nvfp5", self.refused("inspect", qwen, "--weights", "nvfp5"))
+
+    def test_inspect_lists_what_there_is(self):
+        known = json.loads(self.ridge("inspect", "--list", "--json"))
+        for kind, name in (("families", "llama"), ("formats", "q4_0"), ("rope", "yarn"), ("kv_policies", "window")):
+            self.assertIn(name, known[kind])
+            self.assertIn(name, self.ridge("inspect", "--list"))
+
     def test_bench_reports_speed_bytes_and_bandwidth(self):
         arguments = ["bench", "--shape", "tiny", "-p", "16", "-n", "4,8", "-d", "0,32", "-b", "1,3", "-t", "1,2", "-r", "2"]
         report = json.loads(self.ridge(*arguments, "--json"))
@@ -349,6 +367,25 @@ class Commands(RidgeTest):
         self.ridge("quantize", self.model, out, "--format", "bf16")
         ask = lambda model: self.ridge("run", model, "hello", "-n", "10", "--temp", "0", "--activations", "f32")  # noqa: E731
         self.assertEqual(ask(out), ask(self.model))
+
+    def test_a_model_says_the_same_after_the_way_to_gguf_and_back(self):
+        gguf, back = self.path("converted.gguf"), self.path("converted")
+        self.assertIn("architecture llama", self.ridge("convert", self.model, gguf))
+        self.assertIn("--force", self.refused("convert", self.model, gguf))
+        self.ridge("convert", gguf, back)
+        self.assertIn("not empty", self.refused("convert", gguf, back))
+        for name in ["config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"]:
+            self.assertTrue(os.path.exists(os.path.join(back, name)), name)
+        said = [self.ridge("run", model, "hello", "--temp", "0", "-n", "12") for model in [self.model, gguf, back]]
+        self.assertEqual(said[0], said[1])
+        self.assertEqual(said[0], said[2])
+
+    def test_convert_rounds_on_the_way_and_refuses_formats_a_container_cannot_have(self):
+        out = self.path("converted-q8.gguf")
+        self.ridge("convert", self.model, out, "--format", "q8_0")
+        self.assertLess(os.path.getsize(out), 0.7 * os.path.getsize(os.path.join(self.model, "model.safetensors")))
+        self.assertIn("bf16", self.refused("convert", out, self.path("folder"), "--format", "q8_0"))
+        self.assertFalse(os.path.exists(self.path("folder")))
 
     def test_quantize_keeps_what_it_is_told_to_and_never_overwrites_unasked(self):
         out = self.path("kept.gguf")
@@ -456,9 +493,9 @@ class AtTheTerminal(RidgeTest):
         return self.wait_for(">>> ")
 
     def leave(self):
-        """Ctrl-D at the prompt; once more when it fell between an answer and the editor taking over the terminal, as a person would."""
-        for _ in range(5):
-            self.send("\x04")
+        """Ctrl-D at the prompt; when it fell just between an answer and the editor taking over the terminal, the line is cleared and left once more, as a person would."""
+        for clear in ["", "\x15", "\x15", "\x15"]:
+            self.send(clear + "\x04")
             code = self.ended(3, must=False)
             if code is not None:
                 return code
@@ -542,6 +579,11 @@ class AtTheTerminal(RidgeTest):
         self.assertNotIn("is full", shown[0])
         self.assertIn("oldest", shown[-1])
         self.assertEqual(self.leave(), 0)
+
+    def test_an_end_typed_while_an_answer_comes_ends_the_chat_after_it(self):
+        self.start(self.model, "--temp", "0", "-n", "64")
+        self.send("hello\r\x04")
+        self.assertEqual(self.ended(), 0)
 
     def test_history_is_kept_for_its_owner_alone(self):
         self.start(self.model, "--temp", "0", "-n", "2")

@@ -8,7 +8,7 @@ namespace {
 struct AttentionCase {
   int n_heads = 4, n_kv_heads = 2, head_dim = 64, v_dim = 64;
   FormatId k = FormatId::f32, v = FormatId::f32;
-  int window = 0;
+  int window = 0, chunk = 0;
   float softcap = 0;
   bool sinks = false;
   std::vector<SeqPlan> seqs;
@@ -77,7 +77,7 @@ Matrix attend(Backend& b, const AttentionCase& c, int page_size) {
   store(*planned.step, false);
   PagedAttention op{.out = b.allocate_f32(planned.step->n_tokens(), c.n_heads * c.v_dim), .q = put(b, rows_of(in.q, c.seqs, false)), .kv = kv, .n_heads = c.n_heads,
                     .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim, .v_dim = c.v_dim, .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)),
-                    .window = c.window, .softcap = c.softcap};
+                    .window = c.window, .softcap = c.softcap, .chunk = c.chunk};
   if (c.sinks) op.sinks = put(b, in.sinks);
   run_step(b, *planned.step, {op});
   return get(b, op.out);
@@ -92,6 +92,7 @@ AttentionCase random_case(Rng& rng) {
   c.k = std::array{FormatId::f32, FormatId::f16, FormatId::bf16}[rng() % 3];
   c.v = rng() % 4 ? c.k : FormatId::f16;
   c.window = pick(rng, {0, 0, 1, 7, 64, 100});
+  c.chunk = pick(rng, {0, 0, 0, 5, 64, 90});
   c.softcap = rng() % 3 ? 0.0f : 5.0f;
   c.sinks = rng() % 3 == 0;
   const int n_seqs = pick(rng, {1, 1, 2, 5});
@@ -101,7 +102,7 @@ AttentionCase random_case(Rng& rng) {
 
 std::string describe(const AttentionCase& c) {
   std::string s = "heads " + std::to_string(c.n_heads) + "/" + std::to_string(c.n_kv_heads) + " dims " + std::to_string(c.head_dim) + "/" + std::to_string(c.v_dim) + " " +
-                  std::string(format(c.k).name) + " window " + std::to_string(c.window) + " cap " + std::to_string(c.softcap) + " seqs";
+                  std::string(format(c.k).name) + " window " + std::to_string(c.window) + " chunk " + std::to_string(c.chunk) + " cap " + std::to_string(c.softcap) + " seqs";
   for (const SeqPlan& p : c.seqs) s += " " + std::to_string(p.n_past) + "+" + std::to_string(p.n_rows);
   return s;
 }

@@ -216,6 +216,33 @@ TEST(Matmul, PublishedNvfp4PlanesGiveWhatTheGgufBlocksGive) {
   expect_same(run(*backend, planes, 0, 3)[0], run(*backend, p, 0, 3)[0], "planes");
 }
 
+// Near scales go to nvfp4's panels, far ones to the wide ones: the numbers are the same, and so is the result for blocks and for gpt-oss's planes.
+TEST(Matmul, Mxfp4IsExactWhateverPanelsItGets) {
+  const int64_t rows = 35, cols = 96;
+  for (const int far : {0, 17, 40})
+    for (const CpuCase& c : cpu_cases()) {
+      Rng rng(19);
+      Problem p = problem(rng, 3, rows, cols, FormatId::mxfp4, kInt8, false);
+      p.weights[0]->bytes[17] = static_cast<std::byte>(std::to_integer<int>(p.weights[0]->bytes[17]) - far);      // the scale of the second block
+      Problem planes{.x = p.x, .weights = {}, .arithmetic = {kInt8}, .bias = {{}}};
+      auto w = std::make_unique<OwnedWeight>();
+      w->bytes.resize(static_cast<size_t>(rows * (cols / 2 + cols / 32)));
+      w->stored = {.name = "planes", .format = FormatId::mxfp4, .rows = rows, .cols = cols, .codes = view(w->bytes.data(), FormatId::u8, rows, cols / 2),
+                   .scales = view(w->bytes.data() + rows * cols / 2, FormatId::u8, rows, cols / 32)};
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t k = 0; k < cols; ++k) {
+          const uint8_t* block = p.weights[0]->stored.codes.row_as<const uint8_t>(r) + k / 32 * 17;               // the scale, then q[j] | q[j + 16] << 4
+          w->stored.scales.row_as<uint8_t>(r)[k / 32] = block[0];
+          w->stored.codes.row_as<uint8_t>(r)[k / 2] |= static_cast<uint8_t>((block[1 + k % 16] >> (k % 32 / 16 * 4) & 15) << (k % 2 * 4));
+        }
+      planes.weights.push_back(std::move(w));
+      const auto backend = make_cpu(c);
+      const Matrix out = run(*backend, p, 0, 3)[0];
+      expect_exact(out, p, 0, "blocks");
+      expect_same(run(*backend, planes, 0, 3)[0], out, "planes");
+    }
+}
+
 TEST(Matmul, TransposedNumbersArePackedAlike) {
   Rng rng(13);
   const Matrix m = random_matrix(rng, 40, 70);

@@ -2,6 +2,7 @@
 // The weights are drawn wide enough that greedy continuations do not fall into a loop at once.
 #pragma once
 #include <filesystem>
+#include <limits>
 #include <random>
 #include <string>
 
@@ -17,8 +18,8 @@ class TinyModel {
  public:
   static constexpr int kVocab = 96;
 
-  // `changes` are merged into config.json.
-  explicit TinyModel(const Json& changes = Json::object(), float poison_of_token_7 = 0) {
+  // `changes` are merged into config.json; one number of the damaged tensor is NaN.
+  explicit TinyModel(const Json& changes = Json::object(), float poison_of_token_7 = 0, const std::string& damaged = "") {
     folder_ = (std::filesystem::temp_directory_path() / ("ridge_tiny_XXXXXX")).string();
     if (!mkdtemp(folder_.data())) fail("no temporary folder: {}", folder_);
     Json config = {{"model_type", "llama"}, {"architectures", {"LlamaForCausalLM"}}, {"vocab_size", kVocab}, {"hidden_size", 64},
@@ -36,6 +37,7 @@ class TinyModel {
       std::normal_distribution<float> normal(center, spread);
       for (float& x : values) x = normal(random);
       if (name == "model.embed_tokens.weight" && poison_of_token_7 != 0) values[7 * 64] = poison_of_token_7;
+      if (name == damaged) values[5] = std::numeric_limits<float>::quiet_NaN();
       tensors.push_back(f32_source(name, std::move(shape), std::move(values)));
     };
     add("model.embed_tokens.weight", {kVocab, 64}, 1.0f);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "files/checkpoint.h"
+#include "files/gguf/layout.h"
 #include "files/gguf_tokenizer.h"
 #include "files/gguf_weights.h"
 #include "files/gguf_writer.h"
@@ -47,6 +48,13 @@ const Family kFamilies[] = {
     {"gemma", "gemma", R"({"head_dim": 32})", {{"model.layers.0.post_attention_layernorm.weight", "blk.0.ffn_norm.weight"}}},
     {"gemma2", "gemma2", R"({"head_dim": 32, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "sliding_window": 16, "query_pre_attn_scalar": 32})",
      {{"model.layers.0.pre_feedforward_layernorm.weight", "blk.0.ffn_norm.weight"}}},
+    {"mixtral", "llama", R"({"num_local_experts": 2, "num_experts_per_tok": 1})",
+     {{"model.layers.1.block_sparse_moe.experts.0.w1.weight", "blk.1.ffn_gate_exps.weight"}, {"model.layers.1.block_sparse_moe.experts.1.w1.weight", "blk.1.ffn_gate_exps.weight"},
+      {"model.layers.1.block_sparse_moe.gate.weight", "blk.1.ffn_gate_inp.weight"}}},
+    {"granitemoe", "granitemoe", R"({"num_local_experts": 1, "num_experts_per_tok": 1})", {{"model.layers.0.block_sparse_moe.input_linear.weight", "blk.0.ffn_up_exps.weight"}}},
+    {"deepseek_v3", "deepseek2", R"({"num_key_value_heads": 4, "kv_lora_rank": 64, "q_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 16, "v_head_dim": 8, "head_dim": 16, "n_routed_experts": 4,
+      "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 32, "routed_scaling_factor": 2.5, "norm_topk_prob": true, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1})",
+     {{"model.layers.0.self_attn.kv_b_proj.weight", "blk.0.attn_k_b.weight"}, {"model.layers.0.mlp.gate.e_score_correction_bias", "blk.0.exp_probs_b.bias"}}},
     {"gemma3_text", "gemma3", R"({"head_dim": 32, "sliding_window": 16, "rope_local_base_freq": 10000.0, "rope_theta": 1000000.0, "query_pre_attn_scalar": 32})",
      {{"model.layers.1.self_attn.k_norm.weight", "blk.1.attn_k_norm.weight"}}},
 };
@@ -56,6 +64,7 @@ Json config_of(const Family& f) {
                  {"max_position_embeddings", 128}, {"vocab_size", 40}, {"rms_norm_eps", 0.00001}, {"tie_word_embeddings", false}};
   const Json more = Json::parse(f.more);
   for (const auto& [key, value] : more.items()) config[key] = value;
+  if (!config.contains("rope_parameters") && !config.contains("rope_theta")) config["rope_theta"] = 10000.0;
   return normalize_config(config, "test");
 }
 
@@ -107,7 +116,9 @@ TEST(GgufModel, MetadataAloneGivesTheConfigurationBack) {
     ASSERT_TRUE(a);
     write_gguf(folder.file("m.gguf"), gguf_from_config(config, *a), {});
     const GgufRopeFactors factors = rope_factors_from_config(config);
-    const Json back = config_from_gguf(GgufFile(folder.file("m.gguf")), *find_gguf_architecture(f.gguf), factors, 40, true);
+    const GgufFile file(folder.file("m.gguf"));
+    const Json back = config_from_gguf(file, gguf_architecture_of(file), factors, 40, true);
+    EXPECT_EQ(back["model_type"], f.model_type);
     for (const auto& [key, value] : config.items()) {
       if (key == "layer_types" || key == "rope_parameters") continue;
       if (key == "no_rope_layers") EXPECT_EQ(back[key], Json::parse("[1, 1]"));                     // every fourth layer is all that llama.cpp knows
@@ -134,7 +145,9 @@ TEST(GgufModel, TheFileHasHeadsInterleavedAsLlamaCppReadsThem) {
   EXPECT_EQ(x[3] * 8, 9);
   EXPECT_EQ(x[16] * 8, 16);
   EXPECT_EQ(x[17] * 8, 24);
-  for (int64_t r = 0; r < 64; ++r) EXPECT_EQ(deinterleaved_row(interleaved_row(r, 16), 16), r);
+  for (int64_t r = 0; r < 64; ++r) EXPECT_EQ(deinterleaved_row(interleaved_row(r, 16, 16), 16, 16), r);
+  for (int64_t r = 0; r < 64; ++r) EXPECT_EQ(deinterleaved_row(interleaved_row(r, 16, 8), 16, 8), r);
+  EXPECT_EQ(interleaved_row(9, 16, 8), 9);            // beyond the rotated part nothing moves
 }
 
 TEST(GgufModel, GemmasNormsHaveOneAddedInTheFile) {
@@ -182,8 +195,8 @@ TEST(GgufModel, QuantizedTensorsKeepTheirScaleBesideThem) {
 
 TEST(GgufModel, AnUnknownArchitectureIsRefusedByName) {
   const TemporaryFolder folder;
-  write_gguf(folder.file("m.gguf"), {{"general.architecture", "hal9000"}}, {counting("t", {4})});
-  EXPECT_TRUE(mentions(error_of([&] { open_checkpoint(folder.file("m.gguf"), CacheFolders{}); }), {"m.gguf", "general.architecture", "hal9000", "qwen3"}));
+  write_gguf(folder.file("m.gguf"), {{"general.architecture", "qwen33"}}, {counting("t", {4})});
+  EXPECT_TRUE(mentions(error_of([&] { open_checkpoint(folder.file("m.gguf"), CacheFolders{}); }), {"m.gguf", "general.architecture", "qwen33", "nearest", "qwen3,"}));
   EXPECT_TRUE(mentions(error_of([&] { write_gguf_model(folder.file("n.gguf"), {{"model_type", "hal9000"}}, {}, {}); }), {"n.gguf", "hal9000"}));
   write_gguf(folder.file("o.gguf"), {{"general.architecture", "llama"}}, {counting("t", {4})});
   EXPECT_TRUE(mentions(error_of([&] { open_checkpoint(folder.file("o.gguf"), CacheFolders{}); }), {"o.gguf", "llama.block_count", "missing"}));

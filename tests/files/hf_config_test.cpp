@@ -14,13 +14,18 @@ nlohmann::json rope(const char* text) { return nlohmann::json(normalized(text)["
 TEST(HfConfig, OldAndNewRopeSpellingsAgree) {
   EXPECT_EQ(rope(R"({"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 4.0}})"), rope(R"({"rope_parameters": {"rope_type": "linear", "rope_theta": 5e5, "factor": 4.0}})"));
   EXPECT_EQ(rope(R"({"rope_theta": 5e5, "rope_scaling": null})"), nlohmann::json::parse(R"({"rope_type": "default", "rope_theta": 5e5})"));
-  EXPECT_EQ(rope("{}"), nlohmann::json::parse(R"({"rope_type": "default", "rope_theta": 10000.0})"));
+  EXPECT_EQ(rope("{}"), nlohmann::json::parse(R"({"rope_type": "default"})"));      // the base is the family's
   EXPECT_EQ(rope(R"({"rope_scaling": {"rope_type": "llama3", "type": "wrong", "factor": 8.0}})")["rope_type"], "llama3");
   EXPECT_EQ(rope(R"({"rope_scaling": {"type": "su"}, "original_max_position_embeddings": 4096})"),
-            nlohmann::json::parse(R"({"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 4096})"));
+            nlohmann::json::parse(R"({"rope_type": "longrope", "original_max_position_embeddings": 4096})"));
   EXPECT_EQ(rope(R"({"partial_rotary_factor": 0.5})")["partial_rotary_factor"], 0.5);
   const Json config = normalized(R"({"rope_theta": 5e5, "rope_scaling": null})");
   EXPECT_FALSE(config.contains("rope_theta") || config.contains("rope_scaling"));
+}
+
+TEST(HfConfig, NumbersThatOnlyPythonHasAreSpelledAsNewerFilesDo) {
+  const auto expected = nlohmann::json::parse(R"({"limit": [0.0, {"__float__": "Infinity"}], "low": {"__float__": "-Infinity"}, "text": "\"Infinity, NaN"})");
+  EXPECT_EQ(nlohmann::json::parse(without_python_floats(R"({"limit": [0.0, Infinity], "low":-Infinity, "text": "\"Infinity, NaN"})")), expected);
 }
 
 TEST(HfConfig, LayerTypesMayHaveRotationsOfTheirOwn) {

@@ -1,5 +1,8 @@
-// NVFP4 as checkpoints publish it, in planes; and other quantizations, which are refused instead of read as numbers.
+// NVFP4, FP8 and MXFP4 as checkpoints publish them, in planes; and other quantizations, which are refused instead of read as numbers.
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
 
 #include "base/float_types.h"
 #include "files/safetensors.h"
@@ -53,6 +56,59 @@ TEST(QuantizedPlanes, CompressedTensorsDividesByItsGlobalScale) {
   expect_planes(file->get("x.weight"), 0.25f);
 }
 
+TEST(QuantizedPlanes, Fp8IsScaledByBlocksOf128) {
+  const TemporaryFolder folder;
+  constexpr int64_t kRows = 130, kCols = 200;
+  std::vector<uint8_t> codes(kRows * kCols);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i * 7 % 126 | (i % 3 == 0 ? 0x80 : 0));
+  write_safetensors(folder.file("m.safetensors"), {bytes_source("x.weight", FormatId::fp8_e4m3, {kRows, kCols}, codes), f32_source("x.weight_scale_inv", {2, 2}, {0.5f, 3, 0.1f, 7})});
+  const auto file = open_safetensors_file(folder.file("m.safetensors"));
+  const StoredWeight w = file->get("x.weight");
+  EXPECT_EQ(std::pair(w.rows, w.cols), std::pair(kRows, kCols));
+  const float scales[2][2] = {{0.5f, 3}, {0.1f, 7}};
+  std::vector<float> row(kCols);
+  for (int64_t r = 0; r < kRows; ++r) {
+    decode_stored_row(row.data(), w, r);
+    for (int64_t i = 0; i < kCols; ++i) ASSERT_EQ(row[static_cast<size_t>(i)], e4m3_to_f32(codes[static_cast<size_t>(r * kCols + i)]) * scales[r / 128][i / 128]) << r << " " << i;
+  }
+}
+
+TEST(QuantizedPlanes, Fp8IsScaledByRowOrAsAWhole) {
+  const TemporaryFolder folder;
+  const std::vector<uint8_t> codes = {0x38, 0x40, 0xb8, 0x48};                        // 1 2 -1 4
+  write_safetensors(folder.file("m.safetensors"), {bytes_source("x.weight", FormatId::fp8_e4m3, {2, 2}, codes), f32_source("x.weight_scale", {2, 1}, {3, 5}),
+                                                   bytes_source("y.weight", FormatId::fp8_e4m3, {2, 2}, codes), f32_source("y.weight_scale", {}, {0.5f})});
+  const auto file = open_safetensors_file(folder.file("m.safetensors"));
+  const float want[2][4] = {{3, 6, -5, 20}, {0.5f, 1, -0.5f, 2}};
+  for (int i = 0; i < 2; ++i) {
+    const StoredWeight w = file->get(i == 0 ? "x.weight" : "y.weight");
+    float x[4];
+    for (int64_t r = 0; r < 2; ++r) decode_stored_row(x + 2 * r, w, r);
+    for (int k = 0; k < 4; ++k) EXPECT_EQ(x[k], want[i][k]);
+  }
+}
+
+TEST(QuantizedPlanes, GptOssBlocksAreMxfp4) {
+  const TemporaryFolder folder;
+  std::vector<uint8_t> blocks(2 * 3 * 2 * 16), scales(2 * 3 * 2);
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<uint8_t>(i * 37);
+  for (size_t i = 0; i < scales.size(); ++i) scales[i] = static_cast<uint8_t>(120 + i);
+  write_safetensors(folder.file("m.safetensors"), {bytes_source("experts.up_blocks", FormatId::u8, {2, 3, 2, 16}, blocks), bytes_source("experts.up_scales", FormatId::u8, {2, 3, 2}, scales)});
+  const auto file = open_safetensors_file(folder.file("m.safetensors"));
+  EXPECT_TRUE(file->has("experts.up"));
+  const StoredWeight w = file->get("experts.up");
+  EXPECT_EQ(w.format, FormatId::mxfp4);
+  EXPECT_EQ(std::pair(w.rows, w.cols), std::pair(int64_t{6}, int64_t{64}));
+  float x[64];
+  for (int64_t r = 0; r < 6; ++r) {
+    decode_stored_row(x, w, r);
+    for (int64_t i = 0; i < 64; ++i) {
+      const uint8_t byte = blocks[static_cast<size_t>(r * 32 + i / 2)];
+      EXPECT_EQ(x[i], std::ldexp(kE2m1[i % 2 == 0 ? byte & 15 : byte >> 4], scales[static_cast<size_t>(r * 2 + i / 32)] - 127)) << r << " " << i;
+    }
+  }
+}
+
 TEST(QuantizedPlanes, OtherQuantizationsAreRefusedByName) {
   const TemporaryFolder folder;
   const auto refusal = [&](const std::vector<TensorSource>& tensors) {
@@ -61,7 +117,10 @@ TEST(QuantizedPlanes, OtherQuantizationsAreRefusedByName) {
     return error_of([&] { file->get("x.weight"); });
   };
   EXPECT_TRUE(mentions(refusal(planes("x.weight")), {"x.weight", "weight_scale_2"}));
-  EXPECT_TRUE(mentions(refusal({bytes_source("x.weight", FormatId::fp8_e4m3, {1, 4}, {1, 2, 3, 4}), f32_source("x.weight_scale_inv", {1, 1}, {1})}), {"x.weight", "fp8_e4m3", "weight_scale_inv"}));
+  EXPECT_TRUE(mentions(refusal({bytes_source("x.weight", FormatId::fp8_e4m3, {1, 4}, {1, 2, 3, 4}), f32_source("x.weight_scale_inv", {2, 1}, {1, 1})}), {"weight_scale_inv", "[2, 1]", "[1, 1]"}));
+  EXPECT_TRUE(mentions(refusal({bytes_source("x.weight", FormatId::fp8_e4m3, {4, 2}, std::vector<uint8_t>(8)), f32_source("x.weight_scale", {3}, {1, 1, 1})}), {"weight_scale", "each row"}));
+  EXPECT_TRUE(mentions(refusal({bytes_source("x.weight", FormatId::fp8_e5m2, {1, 4}, {1, 2, 3, 4}), f32_source("x.weight_scale_inv", {1, 1}, {1})}), {"x.weight", "fp8_e5m2"}));
+  EXPECT_TRUE(mentions(refusal({bytes_source("x.weight_blocks", FormatId::u8, {2, 1, 16}, std::vector<uint8_t>(32))}), {"x.weight_blocks", "x.weight_scales"}));
   EXPECT_TRUE(mentions(refusal({f32_source("x.qweight", {1}, {1})}), {"x.weight", "GPTQ", "x.qweight"}));
   auto wrong = planes("x.weight");
   wrong[1].shape = {1, 4};

@@ -1,4 +1,4 @@
-// Every golden case of the families we have, on ref and every CPU ISA of this machine, in each way a request may be served: logits within 2e-3 of Hugging
+// Every golden case there is, on ref and every CPU ISA of this machine, in each way a request may be served: logits within 2e-3 of Hugging
 // Face's, the greedy continuation identical, and the other ways bit for bit as the plain one.
 #include "eval/golden.h"
 
@@ -15,19 +15,13 @@
 namespace ridge {
 namespace {
 
-// Cases of families that are not loaded yet are no failure; the list says which must be there.
-const std::vector<std::string> kDense = {"llama", "llama3_rope", "llama_linear", "llama_dynamic", "llama_dynamic_cross", "llama_yarn", "llama_tied_gqa1", "phi3",
-                                         "phi3_longrope", "phi3_longrope_cross", "mistral_swa", "qwen2", "qwen3", "gpt2", "starcoder2", "olmo2", "olmo3", "smollm3",
-                                         "granite", "gemma", "gemma2", "gemma3"};
-
 std::vector<std::string> golden_cases() {
   std::vector<std::string> cases;
   for (const char* root : {RIDGE_SOURCE_DIR "/tests/data/golden", RIDGE_SOURCE_DIR "/../shared/golden"})
-    for (const std::string& folder : find_golden_cases(root))
-      if (std::find(kDense.begin(), kDense.end(), std::filesystem::path(folder).filename()) != kDense.end()) {
-        const auto same_name = [&](const std::string& other) { return std::filesystem::path(other).filename() == std::filesystem::path(folder).filename(); };
-        if (std::none_of(cases.begin(), cases.end(), same_name)) cases.push_back(folder);
-      }
+    for (const std::string& folder : find_golden_cases(root)) {
+      const auto same_name = [&](const std::string& other) { return std::filesystem::path(other).filename() == std::filesystem::path(folder).filename(); };
+      if (std::none_of(cases.begin(), cases.end(), same_name)) cases.push_back(folder);
+    }
   return cases;
 }
 
@@ -36,16 +30,23 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GoldenCase);
 
 void check(const std::string& folder, EngineOptions options, const std::string& where) {
   set_log_level(LogLevel::error);            // the restarts of dynamic angles are meant here
+  bool restarts = false;                     // nearly every token computes the sequence again: minutes on the slowest ISA, where one way must do
   for (const GoldenMode mode : kGoldenModes) {
+    if (restarts && options.isa == "scalar") continue;
     const GoldenReport r = check_golden(folder, mode, options);
+    restarts = r.n_rope_restarts > 8;
     const std::string context = folder + ", " + where + ", " + std::string(name_of(mode));
     EXPECT_LT(r.difference, 2e-3) << context;
     EXPECT_LT(r.greedy_difference, 2e-3) << context;
     EXPECT_EQ(r.n_agree, r.n_greedy) << context;
     EXPECT_TRUE(r.same_tokens) << context;
     EXPECT_EQ(r.drift, 0) << context;
-    if (mode == GoldenMode::preempted) EXPECT_GT(r.n_preemptions, 0) << context;
-    if (mode == GoldenMode::plain && folder.ends_with("_cross")) EXPECT_GT(r.n_rope_restarts, 0) << context;
+    if (mode == GoldenMode::preempted) {
+      EXPECT_GT(r.n_preemptions, 0) << context;
+    }
+    if (mode == GoldenMode::plain && folder.ends_with("_cross")) {
+      EXPECT_GT(r.n_rope_restarts, 0) << context;
+    }
     if (mode == GoldenMode::plain) std::printf("%-24s %-12s largest difference %.2e\n", std::filesystem::path(folder).filename().c_str(), where.c_str(), r.difference);
   }
 }

@@ -115,7 +115,9 @@ TEST_P(GoldenCase, ChunkedPromptGivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Dense, GoldenCase,
                          testing::Values("llama", "llama3_rope", "llama_linear", "llama_dynamic", "llama_dynamic_cross", "llama_yarn", "llama_tied_gqa1", "phi3",
                                          "phi3_longrope", "phi3_longrope_cross", "mistral_swa", "qwen2", "qwen3", "gpt2", "starcoder2", "olmo2", "olmo3", "smollm3", "granite",
-                                         "gemma", "gemma2", "gemma3"),
+                                         "gemma", "gemma2", "gemma3", "gemma4", "cohere2", "ernie4_5", "exaone4", "glm4", "gpt_neox", "hunyuan_dense", "ministral3", "phi",
+                                         "seed_oss", "stablelm", "gemma4_shared_kv", "gemma4_keys_as_values", "gpt_neox_sequential", "hunyuan_alpha", "ministral3_temperature",
+                                         "phi_qk_norm", "stablelm_qk_norm_parallel"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

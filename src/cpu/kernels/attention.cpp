@@ -19,6 +19,12 @@ inline int64_t round16(int64_t n) { return (n + 15) / 16 * 16; }
 inline int min_of(int a, int b) { return a < b ? a : b; }
 inline int max_of(int a, int b) { return a > b ? a : b; }
 
+// The first position that a token at `position` sees.
+inline int first_seen(const PagedAttention& op, int position) {
+  const int by_window = op.window > 0 ? max_of(0, position - op.window + 1) : 0;
+  return op.chunk > 0 ? max_of(by_window, position - position % op.chunk) : by_window;
+}
+
 struct Unit {
   const StepSeq* seq;
   int64_t first_row;
@@ -62,7 +68,7 @@ class Units {
               .kv_head = static_cast<int>(local % op_.n_kv_heads), .first = INT32_MAX, .last = 0};
     for (int r = 0; r < unit.n_rows; ++r) {
       const int position = step_.positions().data()[unit.first_row + r];
-      unit.first = min_of(unit.first, op_.window > 0 ? max_of(0, position - op_.window + 1) : 0);
+      unit.first = min_of(unit.first, first_seen(op_, position));
       unit.last = max_of(unit.last, position + 1);
     }
     return unit;
@@ -81,14 +87,22 @@ class Units {
   int next_ = 0;
 };
 
+// Softmax states of M queries, and what a tile brings: arrays [M], with room for a multiple of 16.
+struct States {
+  float *largest, *sum;
+  SoftmaxState at(int m) const { return {largest[m], sum[m]}; }
+  void set(int m, const SoftmaxState& state) const { largest[m] = state.largest, sum[m] = state.sum; }
+};
+
 // A worker's scratch, for the queries m of a unit: row m / group, head m % group of the KV head's group.
 struct Scratch {
   float *q, *s, *o, *total, *k, *v;          // [M][head_dim], [M][64], [M][v16], [M][v16], and strips: [64 / 16][head_dim][16], [v16 / 16][64][16]
-  SoftmaxState *state, *total_state;         // [M]
+  States state, total_state, tile;
+  float* factor;                             // [M]
 
   static int64_t n_bytes(const PagedAttention& op, int64_t n_queries) {
     const int64_t v16 = round16(op.v_dim);
-    return 4 * (n_queries * (round16(op.head_dim) + kTile + 2 * v16 + 2 * 16) + kTile * (op.head_dim + v16));
+    return 4 * (n_queries * (round16(op.head_dim) + kTile + 2 * v16) + 7 * round16(n_queries) + kTile * (op.head_dim + v16));
   }
   Scratch(const PagedAttention& op, int64_t n_queries, std::byte* memory) {
     const int64_t v16 = round16(op.v_dim);
@@ -100,8 +114,8 @@ struct Scratch {
     o = take(n_queries * v16);
     total = take(n_queries * v16);
     q = take(n_queries * round16(op.head_dim));
-    state = reinterpret_cast<SoftmaxState*>(take(n_queries * 16));
-    total_state = reinterpret_cast<SoftmaxState*>(take(n_queries * 16));
+    for (States* states : {&state, &total_state, &tile}) *states = {take(round16(n_queries)), take(round16(n_queries))};
+    factor = take(round16(n_queries));
   }
 };
 
@@ -125,15 +139,16 @@ class Attention {
     for (int base = first / kTile * kTile; base < last; base += kTile) tile(unit, n_queries, base, max_of(first, base) - base, min_of(last - base, kTile));
   }
 
-  void clear(SoftmaxState* state, float* o, int n_queries) const {
-    for (int m = 0; m < n_queries; ++m) state[m] = {-__builtin_inff(), 0.0f};
+  void clear(const States& state, float* o, int n_queries) const {
+    for (int m = 0; m < round16(n_queries); ++m) state.set(m, {-__builtin_inff(), 0.0f});
     for (int64_t i = 0; i < n_queries * v16_; i += 16) store(o + i, zero());
   }
 
-  void finish(const Unit& unit, const SoftmaxState* state, const float* o) const {
+  void finish(const Unit& unit, const States& states, const float* o) const {
     for (int m = 0; m < unit.n_rows * group_; ++m) {
       const int head = unit.kv_head * group_ + m % group_;
-      const float sum = state[m].sum + (op_.sinks ? exp1(op_.sinks.f32()[head] - state[m].largest) : 0.0f);
+      const SoftmaxState state = states.at(m);
+      const float sum = state.sum + (op_.sinks ? exp1(op_.sinks.f32()[head] - state.largest) : 0.0f);
       float* out = op_.out.f32(unit.first_row + m / group_) + int64_t{head} * op_.v_dim;
       for_lanes(0, op_.v_dim, [&](int64_t i, int n) { store_n(out + i, div(load_n(o + m * v16_ + i, n), set1(sum)), n); });
     }
@@ -167,19 +182,29 @@ class Attention {
 
   void tile(const Unit& unit, int n_queries, int base, int first, int last) {
     with_kv_format(op_.kv.planes[0].format, [&](auto kv) { scores<decltype(kv)>(unit, n_queries, base, first, last); });
-    for (int m = 0; m < n_queries; ++m) {
+    struct Range { int first, last; };
+    const auto seen_by = [&](int m) {
       const int position = step_.positions().data()[unit.first_row + m / group_] - base;
-      const int sees_first = op_.window > 0 ? max_of(first, position - op_.window + 1) : first, sees_last = min_of(last, position + 1);
-      float* s = at_.s + m * kTile;
-      if (sees_first >= sees_last) {         // as if the tile were not there
-        for (int i = 0; i < kTile; i += 16) store(s + i, zero());
-        continue;
-      }
-      const float factor = add_tile(at_.state[m], s, sees_first, sees_last, op_.scale, op_.softcap);
-      if (factor == 1.0f) continue;
-      float* o = at_.o + m * v16_;
-      for (int64_t i = 0; i < v16_; i += 16) store(o + i, mul(load(o + i), set1(factor)));
+      return Range{max_of(first, first_seen(op_, position + base) - base), min_of(last, position + 1)};
+    };
+    for (int m = 0; m < n_queries; ++m) {
+      const Range seen = seen_by(m);
+      at_.tile.largest[m] = seen.first < seen.last ? scale_tile(at_.s + m * kTile, seen.first, seen.last, op_.scale, op_.softcap) : -__builtin_inff();
     }
+    for (int m = 0; m < n_queries; m += 16) add_largest(at_.factor + m, at_.state.largest + m, at_.tile.largest + m);
+    for (int m = 0; m < n_queries; ++m) {
+      const Range seen = seen_by(m);
+      float *s = at_.s + m * kTile, *o = at_.o + m * v16_;
+      if (seen.first < seen.last) {
+        at_.tile.sum[m] = weigh_tile(s, at_.state.largest[m]);
+      } else {                               // as if the tile were not there
+        at_.tile.sum[m] = 0;
+        for (int i = 0; i < kTile; i += 16) store(s + i, zero());
+      }
+      if (at_.factor[m] == 1.0f) continue;
+      for (int64_t i = 0; i < v16_; i += 16) store(o + i, mul(load(o + i), set1(at_.factor[m])));
+    }
+    for (int m = 0; m < n_queries; m += 16) add_sums(at_.state.sum + m, at_.factor + m, at_.tile.sum + m);
     with_kv_format(op_.kv.planes[1].format, [&](auto kv) { values<decltype(kv)>(unit, n_queries, base, first, last); });
   }
 
@@ -255,7 +280,8 @@ void paged_attention(const PagedAttention& op, Lane& lane) {
         attention.clear(scratch.total_state, scratch.total, n_queries);
         for (int s = unit.first / kSpan; s * kSpan < unit.last; ++s) {
           attention.span(unit, s);
-          for (int m = 0; m < n_queries; ++m) merge(scratch.total_state[m], scratch.total + m * v16, scratch.state[m], scratch.o + m * v16, v16);
+          for (int m = 0; m < n_queries; ++m)
+            scratch.total_state.set(m, merge(scratch.total_state.at(m), scratch.total + m * v16, scratch.state.at(m), scratch.o + m * v16, v16));
         }
         attention.finish(unit, scratch.total_state, scratch.total);
       }
@@ -273,8 +299,8 @@ void paged_attention(const PagedAttention& op, Lane& lane) {
       attention.span(unit, s);
       float* out = slots + i * slot;
       for (int m = 0; m < n_queries; ++m) {
-        out[m * 16] = scratch.state[m].largest;
-        out[m * 16 + 1] = scratch.state[m].sum;
+        out[m * 16] = scratch.state.largest[m];
+        out[m * 16 + 1] = scratch.state.sum[m];
       }
       for (int64_t j = 0; j < n_queries * v16; j += 16) store(out + n_most * 16 + j, load(scratch.o + j));
     }
@@ -289,7 +315,7 @@ void paged_attention(const PagedAttention& op, Lane& lane) {
     for (int s = unit.first / kSpan; s * kSpan < unit.last; ++s) {
       const float* in = slots + (i * n_spans + s) * slot;
       for (int m = 0; m < n_queries; ++m)
-        merge(scratch.total_state[m], scratch.total + m * v16, {in[m * 16], in[m * 16 + 1]}, in + n_most * 16 + m * v16, v16);
+        scratch.total_state.set(m, merge(scratch.total_state.at(m), scratch.total + m * v16, {in[m * 16], in[m * 16 + 1]}, in + n_most * 16 + m * v16, v16));
     }
     attention.finish(unit, scratch.total_state, scratch.total);
   }

@@ -82,9 +82,11 @@ struct SoftmaxState {
   float largest, sum;                        // -inf and 0: nothing seen
 };
 
-// Turns 64 scores into weights in place, for positions [first, last) of the tile (last > first); the others get 0. Returns the factor for what was
-// accumulated before.
-inline float add_tile(SoftmaxState& state, float* s, int first, int last, float scale, float softcap) {
+// A tile is added for many queries in four passes, so that nobody waits for one query's largest score: scale_tile for each query, add_largest for 16 queries
+// at a time, weigh_tile for each, add_sums for 16.
+
+// Makes 64 raw scores those of the softmax, -inf outside positions [first, last) of the tile (last > first), and returns the largest.
+inline float scale_tile(float* s, int first, int last, float scale, float softcap) {
   F x[4];
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
@@ -96,23 +98,30 @@ inline float add_tile(SoftmaxState& state, float* s, int first, int last, float 
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) x[j] = select(first_n(first - 16 * j), nothing, select(first_n(last - 16 * j), x[j], nothing));
   }
-  const float tile_largest = reduce_max(max(max(x[0], x[1]), max(x[2], x[3])));
-  const float largest = tile_largest > state.largest ? tile_largest : state.largest;
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) store(s + 16 * j, x[j]);
+  return reduce_max(max(max(x[0], x[1]), max(x[2], x[3])));
+}
+
+// The factors for what 16 queries accumulated before: 1 where the largest stays.
+inline void add_largest(float* factor, float* largest, const float* tile_largest) {
+  const F before = load(largest), now = max(load(tile_largest), before);
+  store(factor, select(lt(before, now), exp(sub(before, now)), set1(1.0f)));
+  store(largest, now);
+}
+
+// Scores become weights; returns their sum.
+inline float weigh_tile(float* s, float largest) {
+  F x[4];
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
-    x[j] = exp_of_nonpositive(sub(x[j], set1(largest)));
+    x[j] = exp_of_nonpositive(sub(load(s + 16 * j), set1(largest)));
     store(s + 16 * j, x[j]);
   }
-  const float tile_sum = reduce_add(add(add(x[0], x[1]), add(x[2], x[3])));
-  float factor = 1.0f;
-  if (largest != state.largest) {
-    float all[16];
-    store(all, exp(set1(state.largest - largest)));
-    factor = all[0];
-  }
-  state = {largest, state.sum * factor + tile_sum};
-  return factor;
+  return reduce_add(add(add(x[0], x[1]), add(x[2], x[3])));
 }
+
+inline void add_sums(float* sum, const float* factor, const float* tile_sum) { store(sum, add(mul(load(sum), load(factor)), load(tile_sum))); }
 
 inline float exp1(float x) {
   float all[16];
@@ -120,13 +129,13 @@ inline float exp1(float x) {
   return all[0];
 }
 
-// o += other_o, both of n numbers (n a multiple of 16).
-inline void merge(SoftmaxState& state, float* o, const SoftmaxState& other, const float* other_o, int64_t n) {
-  if (other.sum == 0) return;
+// o += other_o, both of n numbers (n a multiple of 16). The new state.
+inline SoftmaxState merge(const SoftmaxState& state, float* o, const SoftmaxState& other, const float* other_o, int64_t n) {
+  if (other.sum == 0) return state;
   const float largest = other.largest > state.largest ? other.largest : state.largest;
   const float mine = exp1(state.largest - largest), its = exp1(other.largest - largest);
   for (int64_t i = 0; i < n; i += 16) store(o + i, add(mul(load(o + i), set1(mine)), mul(load(other_o + i), set1(its))));
-  state = {largest, state.sum * mine + other.sum * its};
+  return {largest, state.sum * mine + other.sum * its};
 }
 
 }  // namespace ridge::cpu::RIDGE_ISA_NS

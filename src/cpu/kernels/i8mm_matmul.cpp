@@ -59,8 +59,8 @@ template <class Format>
         acc[0][1] = fma(to_float(next), mul(scale, scale_next), acc[0][1]);
         if constexpr (Format::kMin) {
           const F min = Source::min(s, b);
-          acc[0][0] = fma(mul(min, scale_first), set1(static_cast<float>(x.sums[at_sum])), acc[0][0]);
-          acc[0][1] = fma(mul(min, scale_next), set1(static_cast<float>(at_bytes(x.sums + at_sum, second))), acc[0][1]);
+          acc[0][0] = fma(min, set1(x.products[at_sum]), acc[0][0]);
+          acc[0][1] = fma(min, set1(at_bytes(x.products + at_sum, second)), acc[0][1]);
         }
       }
   }
@@ -91,7 +91,7 @@ bool matrix_supports(const Matmul& op) {
 }
 
 void run_matrix(const Matmul& op, Lane& lane) {
-  sweep_many<1>(op, lane, superblocks_of(op.x.cols) * 1536, [&](const Plan& plan, int i, int64_t a, int64_t b, const QuantizedTokens& x, int64_t first, int64_t last) {
+  sweep_many<1>(op, lane, superblocks_of(op.x.cols) * 1536, NoneBeside{}, [&](const Plan& plan, int i, int64_t a, int64_t b, const QuantizedTokens& x, int64_t first, int64_t last) {
     with_format(*op.w[i], [&](auto format) {
       using Format = decltype(format);
       if constexpr (Coded<Format>) pair_panels<Format>(plan, i, a, b, x, first, last, lane.own.data());

@@ -12,12 +12,33 @@ void head_norm(const HeadNorm& op, Lane& lane);
 void rope_angles(const RopeAngles& op, Lane& lane);
 void rope_store(const RopeStore& op, Lane& lane);
 void paged_attention(const PagedAttention& op, Lane& lane);
+void latent_attention(const PagedAttention& op, Lane& lane);
+void index_top_k(const IndexTopK& op, Lane& lane);
+void compress_kv(const CompressKv& op, Lane& lane);
+void hyper_enter(const HyperEnter& op, Lane& lane);
+void hyper_leave(const HyperLeave& op, Lane& lane);
 void activate(const Activate& op, Lane& lane);
+void add_scaled(const AddScaled& op, Lane& lane);
+void scale_by_position(const ScaleByPosition& op, Lane& lane);
+void head_matmul(const HeadMatmul& op, Lane& lane);
+void moe_route(const MoeRoute& op, Lane& lane);
+void moe_matmul(const MoeMatmul& op, Lane& lane);
+void moe_combine(const MoeCombine& op, Lane& lane);
+void short_conv(const ShortConv& op, Lane& lane);
+void linear_scan(const LinearScan& op, Lane& lane);
+void selective_scan(const SelectiveScan& op, Lane& lane);
 void gather_rows(const GatherRows& op, Lane& lane);
 void scale_cap(const ScaleCap& op, Lane& lane);
 
 bool supports_kv(const KvRef& kv);           // page size and formats that rope_store and paged_attention know
 bool fits_attention(const PagedAttention& op);
+bool fits_conv(const ShortConv& op);
+bool fits_scan(const LinearScan& op);
+bool fits_selective_scan(const SelectiveScan& op);
+bool fits_latent_attention(const PagedAttention& op);
+bool fits_index_top_k(const IndexTopK& op);
+bool fits_compress_kv(const CompressKv& op);
+bool fits_hyper(const HyperLeave& op);
 
 // Calls work(row, first, last) for this worker's share of a [rows, cols] tensor, cut into pieces of whole cache lines: an op on single numbers does not
 // care who computes which.

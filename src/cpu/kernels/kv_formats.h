@@ -1,6 +1,7 @@
 // What a KV plane's numbers are, for the kernels that write and read pages:
 //   K plane of a page  [kv_head][head_dim][page positions]     a vector is 16 positions, so scores need no sums across lanes
 //   V plane of a page  [kv_head][page positions][v_dim]        a vector is 16 dimensions of one position
+//   keys without values lie as V does (kv_rows.h)
 #pragma once
 #include "backend/kv_spec.h"
 #include "cpu/simd/vocabulary.h"

@@ -7,6 +7,7 @@
 // panels: both candidates run the same float tiles on them.
 #include <type_traits>
 
+#include "cpu/kernels/kernels.h"
 #include "cpu/kernels/matmul_plan.h"
 
 namespace ridge::cpu::RIDGE_ISA_NS {
@@ -113,6 +114,25 @@ void float_weight_panels(const Plan& plan, int i, int64_t first, int64_t last, i
   });
 }
 
+// Where this worker's stream begins, and the first bytes of the next op's: memory is idle while the workers meet.
+void note_start(const Plan& plan, Lane& lane) {
+  if (!lane.hints.mine) return;
+  const auto [first, last] = lane.part(plan.n_units());
+  StreamStart& start = lane.hints.mine[lane.worker];
+  start = {};
+  plan.for_panels(first, last, [&](int i, int64_t a, int64_t) {
+    const Tensor& packed = plan.op.w[i]->packed;
+    if (!start.at) start = {packed.row(a), packed.stride};
+  });
+}
+
+void prefetch_next(const Lane& lane) {
+  if (!lane.hints.next) return;
+  const StreamStart& next = lane.hints.next[lane.worker];
+  for (int64_t i = 0; next.at && i < kPrefetchAhead; i += 64)
+    for (int p = 0; p < 2; ++p) prefetch(next.at + p * next.panel_bytes + i);
+}
+
 constexpr int64_t kMostFew = 8;
 
 bool few_supports(const Matmul& op) { return op.x.rows <= kMostFew; }
@@ -124,7 +144,8 @@ void run_few(const Matmul& op, Lane& lane) {
     if (op.x.rows * x.stride() > static_cast<int64_t>(lane.own.size())) __builtin_trap();
     for (int64_t t = 0; t < op.x.rows; ++t) x.quantize(t, op.x.f32(t), plan.kinds);
   }
-  lane.share(plan.n_units(), chunk_of(plan.n_units(), lane.n_workers), [&](int64_t first, int64_t last) {
+  note_start(plan, lane);
+  lane.share_streams(plan.n_units(), [&](int64_t first, int64_t last) {
     plan.for_panels(first, last, [&](int i, int64_t a, int64_t b) {
       if (!integer(*op.w[i])) return float_weight_panels(plan, i, a, b, 0, op.x.rows);
       with_format(*op.w[i], [&](auto format) {
@@ -133,13 +154,14 @@ void run_few(const Matmul& op, Lane& lane) {
       });
     });
   });
+  prefetch_next(lane);
 }
 
 bool many_supports(const Matmul&) { return true; }
 
 void run_many(const Matmul& op, Lane& lane) {
   constexpr int kUnit = kPanels > kFloatUnit ? kPanels : kFloatUnit;
-  sweep_many<kUnit>(op, lane, kPanels * superblocks_of(op.x.cols) * 1536, [&](const Plan& plan, int i, int64_t a, int64_t b, const QuantizedTokens& x, int64_t first, int64_t last) {
+  sweep_many<kUnit>(op, lane, kPanels * superblocks_of(op.x.cols) * 1536, NoneBeside{}, [&](const Plan& plan, int i, int64_t a, int64_t b, const QuantizedTokens& x, int64_t first, int64_t last) {
     if (!integer(*op.w[i])) return float_weight_panels(plan, i, a, b, first, last);
     with_format(*op.w[i], [&](auto format) {
       using Format = decltype(format);
@@ -150,7 +172,53 @@ void run_many(const Matmul& op, Lane& lane) {
 
 }  // namespace
 
-// The float epilogue per block bounds `many` and the matrix units alike; on Emerald Rapids AMX is ahead (0.61 to 0.65 TOP/s on two threads, against 0.46 to 0.60).
+void matmul_panels(const Matmul& op, int i, int64_t first, int64_t last, const QuantizedTokens& x, std::byte* scratch) {
+  const Plan plan(op, kFloatUnit);
+  if (!integer(*op.w[i])) return float_weight_panels(plan, i, first, last, 0, op.x.rows);
+  with_format(*op.w[i], [&](auto format) {
+    using Format = decltype(format);
+    if constexpr (Coded<Format>) {
+      if (op.x.rows <= kMostFew) stream_int_panels<Format>(plan, i, first, last, x);
+      else unpack_int_panels<Format>(plan, i, first, last, x, 0, op.x.rows, scratch);
+    }
+  });
+}
+
+// A weight for each slice of a row. A unit is up to 8 panels of one slice, for all tokens; who draws it quantizes that slice of the tokens for itself.
+void head_matmul(const HeadMatmul& op, Lane& lane) {
+  constexpr int64_t kUnit = 8;
+  const int64_t n_in = op.x.cols / op.n_heads, n_out = op.out.cols / op.n_heads, n_panels = panels_of(op.w[0]->rows), n_units = (n_panels + kUnit - 1) / kUnit;
+  lane.share(op.n_heads * n_units, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t h = unit / n_units, first = unit % n_units * kUnit, last = first + kUnit < n_panels ? first + kUnit : n_panels;
+      const Weight& w = *op.w[h];
+      const Matmul one{.out = {op.out.slice_cols(h * n_out, w.rows)}, .x = op.x.slice_cols(h * n_in, w.cols), .w = {&w}};
+      if (first == 0)
+        for (int64_t t = 0; t < op.x.rows; ++t)
+          for (int64_t i = 0; i < n_in - w.cols; ++i) op.out.f32(t)[h * n_out + w.rows + i] = op.x.f32(t)[h * n_in + w.cols + i];
+      const Plan plan(one, kPanels);
+      if (!integer(w)) {
+        float_weight_panels(plan, 0, first, last, 0, op.x.rows);
+        continue;
+      }
+      const int64_t unpacked = (kPanels * superblocks_of(w.cols) * 1536 + 63) / 64 * 64;
+      const QuantizedTokens x(lane.own.data() + unpacked, w.cols, plan.n_planes);
+      const int64_t fit = (static_cast<int64_t>(lane.own.size()) - unpacked) / x.stride();
+      if (fit < 1) __builtin_trap();
+      for (int64_t token = 0; token < op.x.rows; token += fit) {
+        const int64_t n = op.x.rows - token < fit ? op.x.rows - token : fit;
+        for (int64_t t = 0; t < n; ++t) x.quantize(t, one.x.f32(token + t), plan.kinds);
+        with_format(w, [&](auto format) {
+          using Format = decltype(format);
+          if constexpr (Coded<Format>) unpack_int_panels<Format>(plan, 0, first, last, x, token, token + n, lane.own.data());
+        });
+      }
+    }
+  });
+}
+
+// The float epilogue per block bounds `many` and the matrix units alike; on Emerald Rapids AMX is ahead (0.9 TOP/s on two threads in a good hour of the machine,
+// where `many` has 0.8).
 std::span<const Kernel<Matmul, Lane>> matmul_kernels() {
   if constexpr (!kMatrixName.empty()) {
     static constexpr Kernel<Matmul, Lane> kCandidates[] = {{"few", few_supports, run_few}, {kMatrixName, matrix_supports, run_matrix}, {"many", many_supports, run_many}};

@@ -15,4 +15,9 @@ std::span<const Kernel<Matmul, Lane>> matmul_kernels();
 bool matrix_supports(const Matmul& op);
 void run_matrix(const Matmul& op, Lane& lane);
 
+// Panels [first, last) of weight i on all rows of op.x, for ops that bring their rows together themselves (MoeMatmul). `x` holds those rows quantized where the
+// weight's arithmetic wants them so; scratch takes four unpacked panels.
+class QuantizedTokens;
+void matmul_panels(const Matmul& op, int i, int64_t first, int64_t last, const QuantizedTokens& x, std::byte* scratch);
+
 }  // namespace ridge::cpu::RIDGE_ISA_NS

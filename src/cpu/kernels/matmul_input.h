@@ -2,13 +2,18 @@
 // even), in [-127, 127]. In i16 a second plane holds what the first one misses, e = fma(-scale, code, x), quantized in the same way with a scale of its own
 // per 32 inputs. A token with an infinity or a NaN gets a NaN for its first scale, so that it is seen in the result. Layout: cpu/panels.h, plane_bytes().
 //
-// With the codes go the sums that the weights' formats ask for, at most one kind per weight of the Matmul: per kBlock inputs, begin + factor * sum of codes.
+// With the codes go the sums that the weights' formats ask for, at most one kind per weight of the Matmul: per block of inputs, where the integer sum begins
+// (begin - offset * sum of codes), or for a format with mins the product scale * sum of codes; if that one has an offset too, its beginnings are a fourth form.
 #pragma once
 #include "cpu/kernels/matmul_tiles.h"
 
 namespace ridge::cpu::RIDGE_ISA_NS {
 
-struct SumKind { int block = 0, factor = 0, begin = 0; };      // block 0: none wanted
+struct SumKind {
+  int block = 0, offset = 0, begin = 0;      // block 0: none wanted
+  bool product = false;
+  bool operator==(const SumKind&) const = default;
+};
 
 class QuantizedTokens {
  public:
@@ -17,9 +22,9 @@ class QuantizedTokens {
 
   int64_t stride() const { return stride_; }
   // For a weight that wants sums of this kind and the first n_planes of those there are.
-  IntInput input(int64_t token, int kind, int n_planes) const {
+  IntInput input(int64_t token, int kind, bool product, int n_planes) const {
     const Plane first = plane(token, 0);
-    return {first.codes, first.scales, first.sums(kind), stride_, plane_, n_planes};
+    return {first.codes, first.scales, first.begins(product ? kBeginsOfProducts : kind), first.products(kind), stride_, plane_, n_planes};
   }
 
   void quantize(int64_t token, const float* x, const SumKind (&kinds)[3]) const {
@@ -34,11 +39,13 @@ class QuantizedTokens {
   }
 
  private:
+  static constexpr int kBeginsOfProducts = 3;
   struct Plane {
     int8_t* codes;
     int64_t k;
     float* scales;
-    int32_t* sums(int kind) const { return reinterpret_cast<int32_t*>(codes + k + 64 + k / 8 + kind * (k / 4)); }
+    int32_t* begins(int form) const { return reinterpret_cast<int32_t*>(codes + k + 64 + k / 8 + form * (k / 4)); }
+    float* products(int form) const { return reinterpret_cast<float*>(begins(form)); }
   };
   Plane plane(int64_t token, int i) const {
     auto* codes = reinterpret_cast<int8_t*>(base_ + token * stride_ + i * plane_);
@@ -56,12 +63,17 @@ class QuantizedTokens {
     store_i8(out.codes + k, low);
     store_i8(out.codes + k + 16, high);
     const int32_t sum_low = static_cast<int32_t>(reduce_add(low_codes)), sum_high = static_cast<int32_t>(reduce_add(high_codes));
+    const auto put = [&](int i, int64_t block, int32_t sum) {
+      const SumKind& kind = kinds[i];
+      if (kind.product) out.products(i)[block] = scale * static_cast<float>(sum);
+      if (!kind.product || kind.offset != 0) out.begins(kind.product ? kBeginsOfProducts : i)[block] = kind.begin - kind.offset * sum;
+    };
     for (int i = 0; i < 3; ++i) {
       if (kinds[i].block == 32) {
-        out.sums(i)[k / 32] = kinds[i].begin + kinds[i].factor * (sum_low + sum_high);
+        put(i, k / 32, sum_low + sum_high);
       } else if (kinds[i].block == 16) {
-        out.sums(i)[k / 16] = kinds[i].begin + kinds[i].factor * sum_low;
-        out.sums(i)[k / 16 + 1] = kinds[i].begin + kinds[i].factor * sum_high;
+        put(i, k / 16, sum_low);
+        put(i, k / 16 + 1, sum_high);
       }
     }
     a = fma(set1(-scale), low_codes, a);

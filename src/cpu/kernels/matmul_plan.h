@@ -48,15 +48,15 @@ struct Plan {
       SumKind wanted;
       with_format(w, [&](auto format) {
         using Format = decltype(format);
-        if constexpr (Coded<Format>) wanted = Format::kMin ? SumKind{Format::kBlock, 1, 0} : SumKind{Format::kBlock, -Format::kOffset, kDotBegin};
+        if constexpr (Coded<Format>) wanted = {Format::kBlock, Format::kOffset, kDotBegin, Format::kMin};
       });
       kind[i] = 0;
-      while (kind[i] < n_kinds && (kinds[kind[i]].block != wanted.block || kinds[kind[i]].factor != wanted.factor)) ++kind[i];
+      while (kind[i] < n_kinds && kinds[kind[i]] != wanted) ++kind[i];
       if (kind[i] == n_kinds) kinds[n_kinds++] = wanted;
     }
   }
 
-  IntInput input(const QuantizedTokens& x, int64_t token, int i) const { return x.input(token, kind[i], planes_of(*op.w[i])); }
+  IntInput input(const QuantizedTokens& x, int64_t token, int i) const { return x.input(token, kind[i], kinds[kind[i]].product, planes_of(*op.w[i])); }
 
   int64_t n_units() const { return first_unit[n_weights]; }
 
@@ -99,24 +99,35 @@ inline int64_t chunk_of(int64_t n_units, int n_workers) {
   return chunk < 1 ? 1 : chunk > 16 ? 16 : chunk;
 }
 
+// What a kernel wants of the quantized tokens beside themselves: nothing.
+struct NoneBeside {
+  static int64_t token_bytes(const Plan&) { return 0; }
+  void keep(const Plan&, std::byte*) {}
+  void add(const QuantizedTokens&, int64_t, int64_t) const {}
+};
+
 // For any number of tokens: they are quantized once for the team, then panels(plan, i, first, last, x, token_first, token_last) is called for runs of panels of
-// weight i, a multiple of kUnit of them except at the weight's end; x holds those tokens if the weight's arithmetic wants them.
-template <int kUnit, class Panels>
-void sweep_many(const Matmul& op, Lane& lane, int64_t own_bytes, Panels&& panels) {
+// weight i, a multiple of kUnit of them except at the weight's end; x holds those tokens if the weight's arithmetic wants them. `beside` gets room for
+// token_bytes() a token, whole groups of 16, and is told of runs of tokens that were quantized, each beginning at a multiple of 16.
+template <int kUnit, class Beside, class Panels>
+void sweep_many(const Matmul& op, Lane& lane, int64_t own_bytes, Beside&& beside, Panels&& panels) {
   const Plan plan(op, kUnit);
   const QuantizedTokens x(lane.shared.data(), op.x.cols, plan.n_planes);
   int64_t n_run = op.x.rows;                                        // tokens that are quantized at a time: all of them, unless the team's scratch is small
   if (plan.n_planes > 0) {
-    const int64_t fit = static_cast<int64_t>(lane.shared.size()) / x.stride();
+    int64_t fit = static_cast<int64_t>(lane.shared.size()) / (x.stride() + beside.token_bytes(plan));
+    if (fit >= 16) fit = fit / 16 * 16;
     if (n_run > fit) n_run = fit >= 48 ? fit / 48 * 48 : fit;       // whole tiles of any kernel
     if (n_run < 1 || static_cast<int64_t>(lane.own.size()) < own_bytes) __builtin_trap();
+    beside.keep(plan, lane.shared.data() + (n_run + 15) / 16 * 16 * x.stride());
   }
   for (int64_t token = 0; token < op.x.rows; token += n_run) {
     const int64_t n = op.x.rows - token < n_run ? op.x.rows - token : n_run;
     if (plan.n_planes > 0) {
       if (token > 0) lane.barrier();                                // nobody reads the last run's tokens any more
-      const auto [first, last] = lane.part(n);
+      const auto [first, last] = lane.part(n, 16);
       for (int64_t t = first; t < last; ++t) x.quantize(t, op.x.f32(token + t), plan.kinds);
+      beside.add(x, first, last);
       lane.barrier();
     }
     const auto work = [&](int64_t first, int64_t last) {

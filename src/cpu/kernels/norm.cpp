@@ -61,14 +61,26 @@ void add_norm(const AddNorm& op, Lane& lane) {
 }
 
 void head_norm(const HeadNorm& op, Lane& lane) {
-  const int64_t head_dim = op.x.cols / op.n_heads, weight_step = op.weight.cols == head_dim ? 0 : head_dim;
+  const int64_t head_dim = op.x.cols / op.n_heads;
+  const auto of_head = [&](const Tensor& vector, int64_t head) { return vector ? vector.f32() + (vector.cols == head_dim ? 0 : head * head_dim) : nullptr; };
+  const auto n_dims = static_cast<float>(head_dim);
   const auto [first, last] = lane.part(op.x.rows * op.n_heads);
   for (int64_t i = first; i < last; ++i) {
     const int64_t head = i % op.n_heads;
     float* x = op.x.f32(i / op.n_heads) + head * head_dim;
-    const float* weight = op.weight.f32() + head * weight_step;
-    const F factor = set1(1.0f / __builtin_sqrtf(sum_of_squares(x, head_dim) / static_cast<float>(head_dim) + op.eps)), offset = set1(op.weight_offset);
-    for_lanes(0, head_dim, [&](int64_t d, int n) { store_n(x + d, mul(mul(load_n(x + d, n), factor), add(load_n(weight + d, n), offset)), n); });
+    const float *weight = of_head(op.weight, head), *bias = of_head(op.bias, head);
+    if (op.kind == NormKind::layer) {
+      const F mean = set1(sum_row(head_dim, [x](F sum, int64_t d, int n) { return add(sum, load_n(x + d, n)); }) / n_dims);
+      for_lanes(0, head_dim, [&](int64_t d, int n) { store_n(x + d, sub(load_n(x + d, n), mean), n); });
+    }
+    const float squares = sum_of_squares(x, head_dim);
+    const F factor = set1(1.0f / __builtin_sqrtf((op.kind == NormKind::l2 ? squares : squares / n_dims) + op.eps)), offset = set1(op.weight_offset);
+    for_lanes(0, head_dim, [&](int64_t d, int n) {
+      F y = mul(load_n(x + d, n), factor);
+      if (weight) y = mul(y, add(load_n(weight + d, n), offset));
+      if (bias) y = add(y, load_n(bias + d, n));
+      store_n(x + d, y, n);
+    });
   }
 }
 

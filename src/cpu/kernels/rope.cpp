@@ -10,19 +10,20 @@ namespace {
 
 constexpr int64_t kRows = 16;                // token rows of a unit
 
-inline void rotate(float* x, const float* cosines, const float* sines, int n_rot, RopeStyle style) {
+inline void rotate(float* x, const float* cosines, const float* sines, int n_rot, RopeStyle style, bool back) {
   const int n_pairs = n_rot / 2;
+  const float sign = back ? -1.0f : 1.0f;
   if (style == RopeStyle::half) {
     for_lanes(0, n_pairs, [&](int64_t i, int n) {
-      const F a = load_n(x + i, n), b = load_n(x + n_pairs + i, n), c = load_n(cosines + i, n), s = load_n(sines + i, n);
+      const F a = load_n(x + i, n), b = load_n(x + n_pairs + i, n), c = load_n(cosines + i, n), s = mul(load_n(sines + i, n), set1(sign));
       store_n(x + i, sub(mul(a, c), mul(b, s)), n);
       store_n(x + n_pairs + i, add(mul(b, c), mul(a, s)), n);
     });
   } else {
     for (int i = 0; i < n_pairs; ++i) {
-      const float a = x[2 * i], b = x[2 * i + 1];
-      x[2 * i] = a * cosines[i] - b * sines[i];
-      x[2 * i + 1] = b * cosines[i] + a * sines[i];
+      const float a = x[2 * i], b = x[2 * i + 1], sine = sign * sines[i];
+      x[2 * i] = a * cosines[i] - b * sine;
+      x[2 * i + 1] = b * cosines[i] + a * sine;
     }
   }
 }
@@ -46,15 +47,24 @@ inline Place place_of(const KvRef& kv, const Step& step, int64_t t) {
   return {step.pages()[seq.first_page[kv.group] + position / kv.page_size], position % kv.page_size};
 }
 
-// Columns of a K page are positions: what a token writes lies page_size numbers apart.
+// Columns of a K page are positions: what a token writes lies page_size numbers apart. One new token finds none of these lines in a cache, and stores would
+// fetch them one by one, in order: asked for beforehand they come side by side. Without values, keys lie as rows.
 void store_k(const RopeStore& op, const Step& step, int64_t head, int64_t first, int64_t last, std::byte* scratch) {
   with_kv_format(op.kv.planes[0].format, [&](auto kv) {
     using Bits = typename decltype(kv)::Bits;
     auto* row = reinterpret_cast<Bits*>(scratch);
     for (int64_t t = first; t < last; ++t) {
-      convert<decltype(kv)>(row, op.k.f32(t) + head * op.head_dim, op.head_dim);
       const Place place = place_of(op.kv, step, t);
+      if (!op.v) {
+        convert<decltype(kv)>(row, op.k.f32(t) + head * op.head_dim, op.head_dim);
+        Bits* out = reinterpret_cast<Bits*>(op.kv.plane(0, place.page)) + (head * op.kv.page_size + place.in_page) * op.head_dim;
+        for (int d = 0; d < op.head_dim; ++d) out[d] = row[d];
+        continue;
+      }
       Bits* out = reinterpret_cast<Bits*>(op.kv.plane(0, place.page)) + head * op.head_dim * op.kv.page_size + place.in_page;
+      if (t == first)
+        for (int d = 0; d < op.head_dim; ++d) __builtin_prefetch(out + int64_t{d} * op.kv.page_size, 1);
+      convert<decltype(kv)>(row, op.k.f32(t) + head * op.head_dim, op.head_dim);
       for (int d = 0; d < op.head_dim; ++d) out[int64_t{d} * op.kv.page_size] = row[d];
     }
   });
@@ -74,7 +84,7 @@ void store_v(const RopeStore& op, const Step& step, int64_t head, int64_t first,
 }  // namespace
 
 bool supports_kv(const KvRef& kv) {
-  return kv.page_size >= 16 && 64 % kv.page_size == 0 && is_kv_format(kv.planes[0].format) && is_kv_format(kv.planes[1].format);
+  return kv.page_size >= 16 && 64 % kv.page_size == 0 && is_kv_format(kv.planes[0].format) && (kv.planes[1].head_dim == 0 || is_kv_format(kv.planes[1].format));
 }
 
 void rope_angles(const RopeAngles& op, Lane& lane) {
@@ -89,24 +99,28 @@ void rope_angles(const RopeAngles& op, Lane& lane) {
   }
 }
 
-// A unit is a head (of q, k or v) of 16 rows, heads first: neighbouring positions share cache lines of a K page, so rows of one head stay with one worker.
+// A unit is a head of 16 rows, heads first: neighbouring positions share cache lines of a K page, so rows of one head stay with one worker. q, k and v are
+// shared out one after the other, since storing k costs many times what rotating q does.
 void rope_store(const RopeStore& op, Lane& lane) {
   const Step& step = *lane.step;
-  const int64_t n_rows = op.k.rows, n_blocks = (n_rows + kRows - 1) / kRows, n_q = op.angles ? op.n_heads : 0;
-  const int64_t n_freqs = op.angles.cols / 2;
-  const auto [first, last] = lane.part((n_q + 2 * op.n_kv_heads) * n_blocks);
-  for (int64_t i = first; i < last; ++i) {
-    const int64_t head = i / n_blocks, row = i % n_blocks * kRows, end = row + kRows < n_rows ? row + kRows : n_rows;
-    const bool is_q = head < n_q, is_k = !is_q && head < n_q + op.n_kv_heads;
-    if (op.angles && (is_q || is_k)) {
-      for (int64_t t = row; t < end; ++t) {
-        float* x = is_q ? op.q.f32(t) + head * op.head_dim : op.k.f32(t) + (head - n_q) * op.head_dim;
-        rotate(x, op.angles.f32(t), op.angles.f32(t) + n_freqs, op.n_rot, op.style);
-      }
+  const int64_t n_rows = op.q.rows, n_blocks = (n_rows + kRows - 1) / kRows, n_freqs = op.angles.cols / 2;
+  const auto for_units = [&](int64_t n_heads, auto&& work) {
+    const auto [first, last] = lane.part(n_heads * n_blocks);
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t row = i % n_blocks * kRows;
+      work(i / n_blocks, row, row + kRows < n_rows ? row + kRows : n_rows);
     }
-    if (is_k) store_k(op, step, head - n_q, row, end, lane.own.data());
-    else if (!is_q) store_v(op, step, head - n_q - op.n_kv_heads, row, end);
-  }
+  };
+  const auto rotate_rows = [&](const Tensor& x, int64_t head, int64_t row, int64_t end) {
+    if (!op.angles) return;
+    for (int64_t t = row; t < end; ++t) rotate(x.f32(t) + head * op.head_dim + op.rot_first, op.angles.f32(t), op.angles.f32(t) + n_freqs, op.n_rot, op.style, op.back);
+  };
+  for_units(op.k ? op.n_kv_heads : 0, [&](int64_t head, int64_t row, int64_t end) {
+    rotate_rows(op.k, head, row, end);
+    store_k(op, step, head, row, end, lane.own.data());
+  });
+  for_units(op.v ? op.n_kv_heads : 0, [&](int64_t head, int64_t row, int64_t end) { store_v(op, step, head, row, end); });
+  for_units(op.n_heads, [&](int64_t head, int64_t row, int64_t end) { rotate_rows(op.q, head, row, end); });
 }
 
 }  // namespace ridge::cpu::RIDGE_ISA_NS

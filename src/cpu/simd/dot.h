@@ -32,8 +32,14 @@ inline constexpr std::string_view kMatrixName = "amx";
 inline constexpr std::string_view kMatrixName = "";
 #endif
 
-// Into the second level, whose queue is longer than the first's.
-inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
+// Asks for what will be read from memory soon: into the second level, whose queue is longer than the first's. Inlined at once: GCC takes a function that does
+// nothing but this for one without effects, and drops the calls. On Neoverse N1 the hardware's own streams do better (q4_0 12.5 GB/s a core, 10.9 with
+// prefetch instructions), on Emerald Rapids worse (decoding q8_0 reads 21 GB/s on two cores, 28.6 with).
+#if defined(RIDGE_ISA_NEON)
+inline void prefetch(const void*) {}
+#else
+[[gnu::always_inline]] inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
+#endif
 
 #if defined(RIDGE_ISA_NEON)
 

@@ -52,6 +52,7 @@ inline F erf(F x) {
   return select(lt(a, set1(1.0f)), small, with_sign_of(large, x));
 }
 
+inline F sigmoid(F x) { return div(set1(1.0f), add(set1(1.0f), exp(neg(x)))); }
 inline F silu(F x) { return div(x, add(set1(1.0f), exp(neg(x)))); }
 inline F gelu_tanh(F x) {
   const F cubic = mul(mul(mul(set1(0.044715f), x), x), x);
@@ -59,6 +60,13 @@ inline F gelu_tanh(F x) {
 }
 inline F gelu_erf(F x) { return mul(mul(set1(0.5f), x), add(set1(1.0f), erf(mul(x, set1(0.7071067811865476f))))); }
 inline F relu(F x) { return select(le(x, zero()), zero(), x); }
+
+// max(x, 0) + log(1 + e^-|x|); the logarithm is 2 artanh(s) with s = y / (2 + y) <= 1/3, a series in s^2.
+inline F softplus(F x) {
+  constexpr float kP[] = {2.0f, 2.0f / 3, 2.0f / 5, 2.0f / 7, 2.0f / 9, 2.0f / 11, 2.0f / 13, 2.0f / 15};
+  const F y = exp(neg(abs(x))), s = div(y, add(y, set1(2.0f)));
+  return add(select(gt(x, zero()), x, zero()), mul(s, horner(mul(s, s), kP)));
+}
 
 inline F soft_cap(F x, float cap) { return mul(set1(cap), tanh(div(x, set1(cap)))); }
 

@@ -108,11 +108,10 @@ inline void store_bf16(uint16_t* p, F x) {
 }
 // As an f16 with the same exponent bits the value is 2^-8 of what it should be: the biases are 7 and 15.
 inline F load_e4m3(const uint8_t* p) {
-  const uint8x16_t v = vld1q_u8(p);
-  const auto widen = [](uint8x8_t e) {
-    return vorrq_u16(vshll_n_u8(vand_u8(e, vdup_n_u8(0x7f)), 7), vshlq_n_u16(vmovl_u8(vand_u8(e, vdup_n_u8(0x80))), 8));
-  };
-  return mul(from_f16(widen(vget_low_u8(v)), widen(vget_high_u8(v))), set1(256.0f));
+  const int8x16_t v = vld1q_s8(reinterpret_cast<const int8_t*>(p));
+  // Shifted with its sign a byte has the bits of an f16 (of 2^-8 times the number) but for bit 14, which repeats the sign.
+  const auto halves = [](int16x8_t shifted) { return vandq_u16(vreinterpretq_u16_s16(shifted), vdupq_n_u16(0xbfff)); };
+  return mul(from_f16(halves(vshll_n_s8(vget_low_s8(v), 7)), halves(vshll_high_n_s8(v, 7))), set1(256.0f));
 }
 inline F cvt_i8(const int8_t* p) {
   const int8x16_t v = vld1q_s8(p);

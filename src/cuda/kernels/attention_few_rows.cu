@@ -4,8 +4,7 @@
 #include <algorithm>
 
 #include "cuda/kernels/flash.h"
-#include "cuda/lib/async_copy.h"
-#include "cuda/lib/flash.h"
+#include "cuda/lib/flash_mma.h"
 #include "cuda/lib/launch.h"
 
 namespace ridge::cuda {
@@ -13,27 +12,6 @@ namespace {
 
 constexpr int kPiece = 32, kPieces = kFlashTile / kPiece, kDepth = 4;
 constexpr int kRowsAtOnce = 256;                                            // rows whose tiles are in scratch together
-
-template <class T>
-__device__ void mma(float* d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  if constexpr (std::is_same_v<T, __half>)
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  else
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// Four 8x8 matrices of 16-bit numbers; lane l gives the address of row l % 8 of matrix l / 8.
-template <bool kTransposed>
-__device__ void load_matrices(uint32_t (&v)[4], const void* row) {
-  if constexpr (kTransposed)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(shared_address(row)) : "memory");
-  else
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(shared_address(row)) : "memory");
-}
 
 // The i-th row among those of sequences with few rows, or -1.
 __device__ int few_row(const StepView& step, int n_rows, int i, bool all) {
@@ -121,10 +99,10 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
         // Matrices: positions 0-7 at both halves of the 16 dimensions, then positions 8-15.
         const int r = pair * 16 + lane / 16 * 8 + lane % 8, c = 2 * k + lane / 8 % 2;
         uint32_t b[4];
-        load_matrices<false>(b, keys + r * kRowBytes + ((c ^ (r & 7)) << 4));
+        load_four_matrices<false>(b, keys + r * kRowBytes + ((c ^ (r & 7)) << 4));
         float* s = scores + 4 * (piece * 4 + pair * 2);
-        mma<T>(s, queries[k], b[0], b[1]);
-        mma<T>(s + 4, queries[k], b[2], b[3]);
+        flash_mma<T>(s, queries[k], b[0], b[1]);
+        flash_mma<T>(s + 4, queries[k], b[2], b[3]);
       }
     __syncwarp();
   }
@@ -151,9 +129,9 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
         // Matrices: positions 0-7 and 8-15 at the first 8 dimensions, then at the next.
         const int r = t * 16 + lane / 8 % 2 * 8 + lane % 8, c = 2 * d + lane / 16;
         uint32_t b[4];
-        load_matrices<true>(b, values + r * kRowBytes + ((c ^ (r & 7)) << 4));
-        mma<T>(out + 8 * d, p[piece * 2 + t], b[0], b[1]);
-        mma<T>(out + 8 * d + 4, p[piece * 2 + t], b[2], b[3]);
+        load_four_matrices<true>(b, values + r * kRowBytes + ((c ^ (r & 7)) << 4));
+        flash_mma<T>(out + 8 * d, p[piece * 2 + t], b[0], b[1]);
+        flash_mma<T>(out + 8 * d + 4, p[piece * 2 + t], b[2], b[3]);
       }
     __syncwarp();
   }

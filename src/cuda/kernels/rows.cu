@@ -157,6 +157,7 @@ void activate(const Activate& op, const Launch& l) {
     case ActKind::gelu_tanh: launch_kernel(activate_kernel<ActKind::gelu_tanh>, grid, 256, 0, l.stream, op); break;
     case ActKind::gelu_erf: launch_kernel(activate_kernel<ActKind::gelu_erf>, grid, 256, 0, l.stream, op); break;
     case ActKind::relu: launch_kernel(activate_kernel<ActKind::relu>, grid, 256, 0, l.stream, op); break;
+    default: break;                          // no dense family has another; refused at load
   }
 }
 

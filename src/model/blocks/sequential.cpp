@@ -21,8 +21,11 @@ void SequentialBlock::run_part(const Part& part, Pass& pass, Stream& stream) con
 }
 
 void SequentialBlock::forward(Pass& pass, Stream& stream) const {
-  run_part(mixer_, pass, stream);
-  run_part(ffn_, pass, stream);
+  for (const Part& part : parts_) run_part(part, pass, stream);
+  if (output_scale_ == 1.0f) return;
+  pass.run(AddScaled{.x = stream.x, .y = stream.pending, .scale = stream.pending_scale});
+  pass.run(ScaleCap{.x = stream.x, .scale = output_scale_});
+  stream.pending = {};
 }
 
 }  // namespace ridge

@@ -1,5 +1,6 @@
 // The usual layer: a mixer, then a feed-forward, each added to the residual stream. Norms may stand before a part (Llama), after it (OLMo 2), or both (Gemma 2):
 //   x += residual_scale * after(part(before(x)))
+// There may be more parts than two, and the stream may be scaled when all are done (Gemma 4).
 #pragma once
 #include "model/model.h"
 
@@ -18,13 +19,14 @@ class SequentialBlock : public Block {
     Norm before, after;
     std::unique_ptr<Module> module;
   };
-  SequentialBlock(Part mixer, Part ffn, float residual_scale) : mixer_(std::move(mixer)), ffn_(std::move(ffn)), residual_scale_(residual_scale) {}
+  explicit SequentialBlock(std::vector<Part> parts, float residual_scale = 1.0f, float output_scale = 1.0f)
+      : parts_(std::move(parts)), residual_scale_(residual_scale), output_scale_(output_scale) {}
   void forward(Pass& pass, Stream& stream) const override;
 
  private:
   void run_part(const Part& part, Pass& pass, Stream& stream) const;
-  Part mixer_, ffn_;
-  float residual_scale_;
+  std::vector<Part> parts_;
+  float residual_scale_, output_scale_;
 };
 
 // out = norm(x + pending); x is updated.

@@ -11,7 +11,7 @@ struct Entry { std::string_view type; rope::Make make; };
 constexpr Entry kVariants[] = {
     {"default", rope::make_default}, {"linear", rope::make_linear},     {"dynamic", rope::make_dynamic},
     {"yarn", rope::make_yarn},       {"llama3", rope::make_llama3},     {"longrope", rope::make_longrope},
-    {"su", rope::make_longrope},
+    {"su", rope::make_longrope},     {"proportional", rope::make_proportional},
 };
 
 }  // namespace

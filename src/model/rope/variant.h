@@ -18,6 +18,7 @@ std::unique_ptr<Rope> make_linear(const Config& parameters, const RopeOptions& o
 std::unique_ptr<Rope> make_dynamic(const Config& parameters, const RopeOptions& options);
 std::unique_ptr<Rope> make_yarn(const Config& parameters, const RopeOptions& options);
 std::unique_ptr<Rope> make_llama3(const Config& parameters, const RopeOptions& options);
+std::unique_ptr<Rope> make_proportional(const Config& parameters, const RopeOptions& options);
 std::unique_ptr<Rope> make_longrope(const Config& parameters, const RopeOptions& options);
 
 double read_theta(const Config& parameters);
