@@ -132,7 +132,7 @@ struct Supports {
   bool operator()(const Matmul&) const { return true; }
   bool operator()(const RopeAngles&) const { return true; }
   bool operator()(const RopeStore& o) const { return o.k && o.v && o.rot_first == 0 && !o.back && o.head_dim == o.v_dim; }
-  bool operator()(const PagedAttention& o) const { return o.chunk == 0 && !o.value_in_key && !o.selected && !o.entries.base && o.head_dim == o.v_dim; }
+  bool operator()(const PagedAttention& o) const { return o.chunk == 0 && !o.value_in_key && !o.selected && !o.entries.base && o.head_dim == o.v_dim && o.n_heads <= 16 * o.n_kv_heads && o.n_heads * o.v_dim <= 4096 * o.n_kv_heads; }
   bool operator()(const Activate& o) const { return o.kind <= ActKind::relu && o.limit == 0 && o.gate.cols == o.out.cols; }
   bool operator()(const GatherRows&) const { return true; }
   bool operator()(const ScaleCap&) const { return true; }

@@ -16,7 +16,7 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int kTile = 64, kSplit = 256, kThreads = 128, kMaxGroup = 16;
-constexpr int kOwn = 16;                                                    // output elements a thread may own: g * v_dim <= 2048
+constexpr int kOwn = 32;                                                    // output elements a thread may own: g * v_dim <= 4096
 constexpr int kManyRows = 64;                                               // from here on a block walks all splits itself
 
 template <class T> __device__ float widen(T v);
