@@ -265,8 +265,8 @@ class CudaBackend final : public Backend {
       drop_graphs();                                                         // they hold the old address
     };
     if (const auto* a = std::get_if<PagedAttention>(&op)) grow(launch_.attention_scratch, launch_.attention_scratch_bytes, attention_scratch_needed(*a, launch_));
-    if (const auto* m = std::get_if<Matmul>(&op)) grow(launch_.matmul_scratch, launch_.matmul_scratch_bytes, round_up(m->x.rows, kGemmTokens) * round_up(m->x.cols, 64) * 2);
-    if (const auto* a = std::get_if<Activate>(&op); a && a->out.rows <= 8) grow(launch_.activated, launch_.activated_bytes, a->out.rows * round_up(a->out.cols, 64) * 2);
+    if (const auto* m = std::get_if<Matmul>(&op)) grow(launch_.matmul_scratch, launch_.matmul_scratch_bytes, tiles_bytes(m->x.rows, m->x.cols));
+    if (const auto* a = std::get_if<Activate>(&op)) grow(launch_.activated, launch_.activated_bytes, a->out.rows <= 8 ? a->out.rows * round_up(a->out.cols, 64) * 2 : tiles_bytes(a->out.rows, a->out.cols));
   }
 
   CudaOptions options_;

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "cuda/kernels/gemm.h"
 
 namespace ridge::cuda {
 namespace {
@@ -24,7 +25,13 @@ class Lowering {
   size_t emit(const Other& op, size_t) { check_failed(__FILE__, __LINE__, "no CUDA kernel for the op", std::string(name_of(op))); }
   size_t emit(const Embed& op, size_t) { return embed(op, launch_), 1; }
   size_t emit(const RopeAngles& op, size_t) { return rope_angles(op, launch_), 1; }
-  size_t emit(const PagedAttention& op, size_t) { return decode_attention_takes(op, launch_) ? decode_attention(op, launch_) : paged_attention(op, launch_), 1; }
+  size_t emit(const PagedAttention& op, size_t i) {
+    if (decode_attention_takes(op, launch_)) return decode_attention(op, launch_), 1;
+    const bool tiles = attention_tiles(op, launch_) && only_feeds_gemm(op.out, i);
+    paged_attention(op, tiles ? launch_.matmul_scratch : nullptr, launch_);
+    if (tiles) tiled_ = op.out.data, tiles_ = launch_.matmul_scratch;
+    return 1;
+  }
   size_t emit(const Activate& op, size_t) { return activate(op, launch_), 1; }
   size_t emit(const GatherRows& op, size_t) { return gather_rows(op, launch_), 1; }
   size_t emit(const ScaleCap& op, size_t) { return scale_cap(op, launch_), 1; }
@@ -44,12 +51,35 @@ class Lowering {
     const auto* m = at<Matmul>(i + 1);
     if (m && m->x.data == op.out.data && m->x.rows == op.out.rows && m->x.cols == op.out.cols && op.kind == NormKind::rms && !op.bias && !rest.pending && takes_few_tokens(*m, launch_))
       return 1 + emit_few(*m, i + 1, &rest);
-    return add_norm(rest, launch_), 1;
+    const bool tiles = only_feeds_gemm(op.out, i);
+    add_norm(rest, tiles ? launch_.matmul_scratch : nullptr, launch_);
+    if (tiles) tiled_ = op.out.data, tiles_ = launch_.matmul_scratch;
+    return 1;
   }
 
   size_t emit(const Matmul& op, size_t i) {
     if (takes_few_tokens(op, launch_)) return emit_few(op, i, nullptr);
-    return matmul(op, launch_), 1;
+    std::byte* tiles = tiled_ == op.x.data ? tiles_ : nullptr;
+    tiled_ = nullptr;
+    const auto* act = at<Activate>(i + 1);
+    if (act && gemm_activates(op, *act, launch_) && only_feeds_gemm(act->out, i + 1)) {
+      gemm_activate(launch_.activated, op, act->kind, tiles ? tiles : launch_.matmul_scratch, tiles != nullptr, launch_);
+      tiled_ = act->out.data, tiles_ = launch_.activated;
+      return 2;
+    }
+    return matmul(op, tiles, launch_), 1;
+  }
+
+  // Whether the op after i is a matmul of many tokens over `t`, and no other op reads it.
+  bool only_feeds_gemm(const Tensor& t, size_t i) const {
+    const auto* m = at<Matmul>(i + 1);
+    if (!m || m->x.data != t.data || m->x.rows != t.rows || m->x.cols != t.cols || !gemm_takes(*m, launch_)) return false;
+    for (size_t j = i + 2; j < ops_.size(); ++j) {
+      const Access access = std::visit([&](const auto& op) { return access_of(op, t); }, ops_[j]);
+      if (access.reads) return false;
+      if (access.writes) return true;
+    }
+    return true;
   }
 
   size_t emit_few(const Matmul& op, size_t i, const AddNorm* norm) {
@@ -71,11 +101,27 @@ class Lowering {
     return n_done;
   }
 
+  struct Access { bool reads = false, writes = false; };
+  static bool overlap(const Tensor& a, const Tensor& b) { return a.data && b.data && a.data < b.data + b.rows * b.stride && b.data < a.data + a.rows * a.stride; }
+  static Access access_of(const Embed& o, const Tensor& t) { return {o.add && overlap(o.out, t), o.out.data == t.data && o.out.cols == t.cols}; }
+  static Access access_of(const AddNorm& o, const Tensor& t) { return {overlap(o.x, t) || overlap(o.pending, t), o.out.data == t.data && o.out.cols == t.cols}; }
+  static Access access_of(const Matmul& o, const Tensor& t) { return {overlap(o.x, t), o.out[0].data == t.data && o.out[0].cols == t.cols}; }
+  static Access access_of(const PagedAttention& o, const Tensor& t) { return {overlap(o.q, t), o.out.data == t.data && o.out.cols == t.cols}; }
+  static Access access_of(const HeadNorm& o, const Tensor& t) { return {overlap(o.x, t)}; }
+  static Access access_of(const RopeStore& o, const Tensor& t) { return {overlap(o.q, t) || overlap(o.k, t) || overlap(o.v, t)}; }
+  static Access access_of(const Activate& o, const Tensor& t) { return {overlap(o.gate, t) || overlap(o.up, t)}; }
+  static Access access_of(const GatherRows& o, const Tensor& t) { return {overlap(o.x, t) || overlap(o.pending, t)}; }
+  static Access access_of(const ScaleCap& o, const Tensor& t) { return {overlap(o.x, t)}; }
+  static Access access_of(const RopeAngles&, const Tensor&) { return {}; }
+  template <class Other> static Access access_of(const Other&, const Tensor&) { return {true}; }       // not known: it might
+
   const std::vector<Op>& ops_;
   const Launch& launch_;
   const AddNorm* added_ = nullptr;           // whose addition is done
   const std::byte* activated_ = nullptr;     // the tensor that launch_.activated holds in bf16 for the op at activated_for_
   size_t activated_for_ = 0;
+  const std::byte* tiled_ = nullptr;         // the tensor that tiles_ holds for the matmul that comes next
+  std::byte* tiles_ = nullptr;
 };
 
 // The forms of the ops that the kernels know: those of the dense families.
@@ -86,7 +132,7 @@ struct Supports {
   bool operator()(const Matmul&) const { return true; }
   bool operator()(const RopeAngles&) const { return true; }
   bool operator()(const RopeStore& o) const { return o.k && o.v && o.rot_first == 0 && !o.back && o.head_dim == o.v_dim; }
-  bool operator()(const PagedAttention& o) const { return o.chunk == 0 && !o.value_in_key && !o.selected && !o.entries.base && o.head_dim == o.v_dim; }
+  bool operator()(const PagedAttention& o) const { return o.chunk == 0 && !o.value_in_key && !o.selected && !o.entries.base && o.head_dim == o.v_dim && o.n_heads <= 16 * o.n_kv_heads && o.n_heads * o.v_dim <= 4096 * o.n_kv_heads; }
   bool operator()(const Activate& o) const { return o.kind <= ActKind::relu && o.limit == 0 && o.gate.cols == o.out.cols; }
   bool operator()(const GatherRows&) const { return true; }
   bool operator()(const ScaleCap&) const { return true; }

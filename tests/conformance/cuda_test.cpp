@@ -198,6 +198,39 @@ TEST_F(Cuda, PeaksAreTheFirstOfTheLargestAndSayWhenThereIsNone) {
   }
 }
 
+// A layer's chain of ops: with many tokens neighbours share kernels and pass tiles of bf16 to each other, with few they do so in other ways. A row is the same.
+TEST_F(Cuda, ALayersRowsAreTheSameHoweverItsOpsAreFused) {
+  Rng rng(12);
+  for (const FormatId f : {FormatId::bf16, FormatId::nvfp4})
+    for (const ActKind kind : {ActKind::silu, ActKind::gelu_tanh, ActKind::relu})
+      for (const int d_ff : {384, 200}) {                                      // 200: not whole units
+        if (f == FormatId::nvfp4 && d_ff % 64) continue;
+        const int d = 192, n_all = 400;
+        const auto encoded = [&](int rows, int cols) { return encode(random_matrix(rng, rows, cols, 0.1f), f); };
+        const auto wg = encoded(d_ff, d), wu = encoded(d_ff, d), wd = encoded(d, d_ff);
+        const Matrix x = random_matrix(rng, n_all, d), pending = random_matrix(rng, n_all, d), weight = random_matrix(rng, 1, d), bias = random_matrix(rng, 1, d_ff);
+        auto backend = make_cuda_backend({.graphs = false});
+        const Weight gate = backend->prepare(wg->stored, {}), up = backend->prepare(wu->stored, {}), down = backend->prepare(wd->stored, {});
+        const Tensor tw = put(*backend, weight), tb = put(*backend, bias);
+        const auto run = [&](int first, int n, bool apart) {
+          const Tensor tx = put(*backend, x.slice(first, n)), tp = put(*backend, pending.slice(first, n)), normed = backend->allocate_f32(n, d), g = backend->allocate_f32(n, d_ff),
+                       u = backend->allocate_f32(n, d_ff), out = backend->allocate_f32(n, d);
+          const std::vector<Op> ops = {AddNorm{.out = normed, .x = tx, .pending = tp, .weight = tw, .eps = 1e-5f}, Matmul{.out = {g, u}, .x = normed, .w = {&gate, &up}, .bias = {tb}},
+                                       Activate{.out = g, .gate = g, .up = u, .kind = kind}, Matmul{.out = {out}, .x = g, .w = {&down}}};
+          if (apart)
+            for (const Op& op : ops) run_step(*backend, plain_step(n), {op});
+          else
+            run_step(*backend, plain_step(n), ops);
+          return get(*backend, out);
+        };
+        const std::string what = std::string(format(f).name) + ", activation " + std::to_string(int(kind)) + ", " + std::to_string(d_ff) + " wide";
+        const Matrix all = run(0, n_all, true);
+        expect_same(run(0, n_all, false), all, what + ", all in one step");
+        for (const int n : {1, 8, 30, 70, 193}) expect_same(run(100, n, false), all.slice(100, n), what + ", " + std::to_string(n) + " rows");
+        if (HasFailure()) return;
+      }
+}
+
 // Attention of sequences over shuffled pages whose other positions hold NaNs: nothing may depend on them.
 struct FlashCase {
   int n_heads = 8, n_kv_heads = 2, head_dim = 128;

@@ -16,7 +16,7 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int kTile = 64, kSplit = 256, kThreads = 128, kMaxGroup = 16;
-constexpr int kOwn = 16;                                                    // output elements a thread may own: g * v_dim <= 2048
+constexpr int kOwn = 32;                                                    // output elements a thread may own: g * v_dim <= 4096
 constexpr int kManyRows = 64;                                               // from here on a block walks all splits itself
 
 template <class T> __device__ float widen(T v);
@@ -196,9 +196,11 @@ int64_t attention_scratch_needed(const PagedAttention& op, const Launch& l) {
   return int64_t{4} * op.q.rows * ((l.max_context + kSplit - 1) / kSplit) * op.n_heads * (op.v_dim + 2);
 }
 
-void paged_attention(const PagedAttention& op, const Launch& l) {
+bool attention_tiles(const PagedAttention& op, const Launch& l) { return flash_supports(op) && flash_many_rows_supports(op, l) && l.n_few_rows == 0; }
+
+void paged_attention(const PagedAttention& op, std::byte* tiles, const Launch& l) {
   if (op.q.rows == 0) return;
-  if (flash_supports(op)) return flash_attention(op, l);
+  if (flash_supports(op)) return flash_attention(op, tiles, l);
   switch (op.kv.planes[0].format) {
     case FormatId::f32: launch<float>(op, l); break;
     case FormatId::f16: launch<__half>(op, l); break;

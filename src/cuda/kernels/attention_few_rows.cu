@@ -223,9 +223,9 @@ int64_t flash_scratch_needed(const PagedAttention& op, const Launch& l) {
   return int64_t{4} * std::min(few_rows(op, l), kRowsAtOnce) * ((l.max_context + kFlashTile - 1) / kFlashTile) * op.n_heads * (op.v_dim + 2);
 }
 
-void flash_attention(const PagedAttention& op, const Launch& l) {
+void flash_attention(const PagedAttention& op, std::byte* tiles, const Launch& l) {
   const int n_few = few_rows(op, l);
-  if (n_few < int(op.q.rows)) flash_many_rows(op, l);
+  if (n_few < int(op.q.rows)) flash_many_rows(op, tiles, l);
   if (n_few == 0) return;
   const bool half = op.kv.planes[0].format == FormatId::f16;
   switch (op.head_dim) {

@@ -9,6 +9,7 @@
 #include "cuda/kernels/flash.h"
 #include "cuda/lib/flash.h"
 #include "cuda/lib/launch.h"
+#include "cuda/lib/tiles.h"
 #include "cuda/lib/wgmma.h"
 
 namespace ridge::cuda {
@@ -17,11 +18,11 @@ namespace {
 constexpr int kRows = 128, kConsumers = 2, kThreads = 128 * (kConsumers + 1), kPanelBytes = kFlashTile * 128;
 
 template <int kDim>
-constexpr int kTileBytes = kDim / 64 * kPanelBytes;                         // [panel of 64 dimensions][position][128 bytes, swizzled]
+constexpr int kKvBytes = kDim / 64 * kPanelBytes;                           // [panel of 64 dimensions][position][128 bytes, swizzled]
 template <int kDim>
 constexpr int kQueryBytes = kDim / 64 * kRows * 128;                        // [warpgroup][panel][row of 64][128 bytes, swizzled]
 template <int kDim>
-constexpr int kStages = (225 * 1024 - kQueryBytes<kDim>) / kTileBytes<kDim> < 8 ? (225 * 1024 - kQueryBytes<kDim>) / kTileBytes<kDim> : 8;
+constexpr int kStages = (225 * 1024 - kQueryBytes<kDim>) / kKvBytes<kDim> < 8 ? (225 * 1024 - kQueryBytes<kDim>) / kKvBytes<kDim> : 8;
 constexpr int kLag = 3;                                                     // tiles on their way before the oldest is waited for
 
 // Rows [first, last) of one sequence, and the tiles they see.
@@ -58,7 +59,7 @@ __device__ void put_queries(std::byte* to, int group, int first_row, int tokens_
 }
 
 template <class T, int kDim>
-__global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, int n_blocks) {
+__global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, std::byte* out_tiles, int n_blocks) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kDepth = kStages<kDim>;
   extern __shared__ std::byte raw_shared[];
@@ -106,15 +107,29 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         if (tile < s.last_tile) next_page = page_of(tile + 1);
         for (int plane = 0; plane < 2; ++plane) {
           await(&empty[stage], phase ^ 1);
-          std::byte* to = tiles + stage * kTileBytes<kDim> + chunk / 8 * kPanelBytes + swizzled(row, chunk % 8);
-          const std::byte* from_head = op.kv.base + op.kv.offsets[plane] + (int64_t{kv_head} * page_size * kDim + chunk * 8) * 2;
-          const int first = tile * kFlashTile + row;
+          std::byte* to = tiles + stage * kKvBytes<kDim> + chunk / 8 * kPanelBytes + swizzled(row, chunk % 8);
+          const std::byte* from_head = op.kv.base + op.kv.offsets[plane] + ((int64_t{kv_head} * page_size + row) * kDim + chunk * 8) * 2;
+          const int first = tile * kFlashTile;
+          const bool whole = first >= s.first_seen && first + kFlashTile - 1 <= s.last_position;
+          // 16 positions share an address, and most tiles are whole: an address and a test for each row took a fifth of all issue slots.
+          const auto group_of = [&](int i) { return from_head + int64_t{__shfl_sync(0xffffffffu, page, i)} * op.kv.page_bytes + ((first + i * 16) & (page_size - 1)) * (kDim * 2); };
+          if (whole) {
 #pragma unroll
-          for (int i = 0; i < kFlashTile / kRowsAtOnce; ++i) {
-            const int position = first + i * kRowsAtOnce;
-            const bool valid = position >= s.first_seen && position <= s.last_position;
-            const int64_t page_start = __shfl_sync(0xffffffffu, page, i * kRowsAtOnce / 16) * op.kv.page_bytes;
-            copy_chunk(to + i * kRowsAtOnce * 128, from_head + page_start + (position & (page_size - 1)) * (kDim * 2), valid);
+            for (int i = 0; i < kFlashTile / 16; ++i) {
+              const std::byte* from_page = group_of(i);
+#pragma unroll
+              for (int j = 0; j < 16 / kRowsAtOnce; ++j) copy_chunk(to + (i * 16 + j * kRowsAtOnce) * 128, from_page + j * kRowsAtOnce * (kDim * 2));
+            }
+          } else {
+#pragma unroll 1
+            for (int i = 0; i < kFlashTile / 16; ++i) {
+              const std::byte* from_page = group_of(i);
+#pragma unroll
+              for (int j = 0; j < 16 / kRowsAtOnce; ++j) {
+                const int position = first + i * 16 + j * kRowsAtOnce + row;
+                copy_chunk(to + (i * 16 + j * kRowsAtOnce) * 128, from_page + j * kRowsAtOnce * (kDim * 2), position >= s.first_seen && position <= s.last_position);
+              }
+            }
           }
           commit_chunks();
           advance();
@@ -131,7 +146,8 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
     grow_registers<224>();
     const int g = lane / 4, q = lane % 4;
     const float factor = exponent_factor(op);
-    std::byte* queries = tiles + kDepth * kTileBytes<kDim> + group * (kQueryBytes<kDim> / 2);
+    std::byte* queries = tiles + kDepth * kKvBytes<kDim> + group * (kQueryBytes<kDim> / 2);
+    const uint64_t own_queries = wgmma_tile(queries), first_tile = wgmma_tile(tiles), first_values = wgmma_tile(tiles, kPanelBytes);
     for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
       int token[2], head[2], sees_from[2], sees_to[2];
 #pragma unroll
@@ -153,11 +169,11 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       for (int tile = s.first_tile; tile <= s.last_tile; ++tile) {
         float scores[64];
         await(&full[stage], phase);
-        const std::byte* keys = tiles + stage * kTileBytes<kDim>;
+        const uint64_t keys = first_tile + stage * (kKvBytes<kDim> >> 4);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < kDim / 16; ++k) {
-          const uint64_t a = wgmma_tile(queries + k / 4 * 64 * 128) + 2 * (k % 4), b = wgmma_tile(keys + k / 4 * kPanelBytes) + 2 * (k % 4);
+          const uint64_t a = own_queries + k / 4 * (64 * 128 >> 4) + 2 * (k % 4), b = keys + k / 4 * (kPanelBytes >> 4) + 2 * (k % 4);
           if (k == 0) wgmma<T, true>(scores, a, b);
           else wgmma<T, false>(scores, a, b);
         }
@@ -174,7 +190,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         softmax_tile<T>(p, tile_m, tile_l, scores, factor);
         float out[kDim / 2];
         await(&full[stage], phase);
-        const uint64_t values = wgmma_tile(tiles + stage * kTileBytes<kDim>, kPanelBytes);
+        const uint64_t values = first_values + stage * (kKvBytes<kDim> >> 4);
         wgmma_fence();
 #pragma unroll
         for (int t = 0; t < 8; ++t) {
@@ -197,9 +213,17 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       for (int r = 0; r < 2; ++r) {
         if (token[r] < 0) continue;
         const float norm = norm_of(m[r], l[r], factor, sinks ? sinks + head[r] : nullptr);
-        float* out = reinterpret_cast<float*>(op.out.data + token[r] * op.out.stride) + head[r] * kDim + 2 * q;
+        if (out_tiles) {
+          const int n_units = (op.n_heads * kDim + 63) / 64;
 #pragma unroll
-        for (int j = 0; j < kDim / 8; ++j) *reinterpret_cast<float2*>(out + 8 * j) = {__fmul_rn(total[4 * j + 2 * r], norm), __fmul_rn(total[4 * j + 2 * r + 1], norm)};
+          for (int j = 0; j < kDim / 8; ++j)
+            *reinterpret_cast<uint32_t*>(out_tiles + tile_place(token[r], head[r] * kDim + 8 * j + 2 * q, n_units)) =
+                pack<__nv_bfloat16>(__fmul_rn(total[4 * j + 2 * r], norm), __fmul_rn(total[4 * j + 2 * r + 1], norm));
+        } else {
+          float* out = reinterpret_cast<float*>(op.out.data + token[r] * op.out.stride) + head[r] * kDim + 2 * q;
+#pragma unroll
+          for (int j = 0; j < kDim / 8; ++j) *reinterpret_cast<float2*>(out + 8 * j) = {__fmul_rn(total[4 * j + 2 * r], norm), __fmul_rn(total[4 * j + 2 * r + 1], norm)};
+        }
       }
     }
   }
@@ -207,21 +231,21 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
 }
 
 template <class T, int kDim>
-void launch(const PagedAttention& op, const Launch& l) {
+void launch(const PagedAttention& op, std::byte* tiles, const Launch& l) {
   const int tokens_a_block = kRows / (op.n_heads / op.n_kv_heads), n_blocks = int(op.q.rows + tokens_a_block - 1) / tokens_a_block;
-  constexpr int kBytes = 1024 + kStages<kDim> * kTileBytes<kDim> + kQueryBytes<kDim>;
+  constexpr int kBytes = 1024 + kStages<kDim> * kKvBytes<kDim> + kQueryBytes<kDim>;
   cudaFuncSetAttribute(many_rows_kernel<T, kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  launch_kernel(many_rows_kernel<T, kDim>, n_blocks * op.n_kv_heads, kThreads, kBytes, l.stream, op, l.step, n_blocks);
+  launch_kernel(many_rows_kernel<T, kDim>, n_blocks * op.n_kv_heads, kThreads, kBytes, l.stream, op, l.step, tiles, n_blocks);
 }
 
 }  // namespace
 
 bool flash_many_rows_supports(const PagedAttention& op, const Launch& l) { return kHasSm90a && l.compute_capability == 90 && op.head_dim <= 128; }
 
-void flash_many_rows(const PagedAttention& op, const Launch& l) {
+void flash_many_rows(const PagedAttention& op, std::byte* tiles, const Launch& l) {
   const bool half = op.kv.planes[0].format == FormatId::f16;
-  if (op.head_dim == 64) half ? launch<__half, 64>(op, l) : launch<__nv_bfloat16, 64>(op, l);
-  else half ? launch<__half, 128>(op, l) : launch<__nv_bfloat16, 128>(op, l);
+  if (op.head_dim == 64) half ? launch<__half, 64>(op, tiles, l) : launch<__nv_bfloat16, 64>(op, tiles, l);
+  else half ? launch<__half, 128>(op, tiles, l) : launch<__nv_bfloat16, 128>(op, tiles, l);
 }
 
 }  // namespace ridge::cuda

@@ -21,7 +21,7 @@ struct Launch {
   int64_t attention_scratch_bytes;
   std::byte* matmul_scratch;                 // activations in bf16 for many tokens
   int64_t matmul_scratch_bytes;
-  std::byte* activated;                      // activated rows in bf16 between two matmuls of few tokens
+  std::byte* activated;                      // activated rows in bf16 between two matmuls: as rows for few tokens, as tiles for many
   int64_t activated_bytes;
   int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for
   int compute_capability;                    // 90: sm_90
@@ -29,18 +29,19 @@ struct Launch {
 };
 
 void embed(const Embed& op, const Launch& launch);
-void add_norm(const AddNorm& op, const Launch& launch);
+void add_norm(const AddNorm& op, std::byte* tiles, const Launch& launch);           // tiles: its out as the input of a matmul for many tokens (lib/tiles.h), or null
 void head_norm(const HeadNorm& op, const Launch& launch);
 void rope_angles(const RopeAngles& op, const Launch& launch);
 // With norms: of q's and k's heads first (both of one head's width), in the same kernel.
 void rope_store(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& launch);
-void paged_attention(const PagedAttention& op, const Launch& launch);
+void paged_attention(const PagedAttention& op, std::byte* tiles, const Launch& launch);         // tiles: the same, where attention_tiles()
+bool attention_tiles(const PagedAttention& op, const Launch& launch);
 void activate(const Activate& op, const Launch& launch);
 void gather_rows(const GatherRows& op, const Launch& launch);
 void scale_cap(const ScaleCap& op, const Launch& launch);
 // The largest number of each row and where it is (the first among equals); token -1 when one of them is NaN. `state`: 16 bytes a row, zero before and after.
 void find_peaks(Peak* peaks, const Tensor& rows, std::byte* state, const Launch& launch);
-void matmul(const Matmul& op, const Launch& launch);
+void matmul(const Matmul& op, std::byte* tiles, const Launch& launch);               // tiles: its input, if it lies there already
 
 // Ops around a matmul of few tokens that its kernel does on the way. Null: not there.
 struct Around {

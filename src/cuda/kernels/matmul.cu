@@ -12,7 +12,6 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kGemmFrom = 65;                                               // tokens from which the kernel for many is used where there is one
 
 struct Part {                                                               // one weight of the op
   const std::byte* units;
@@ -172,7 +171,7 @@ __global__ void matmul_f32_kernel(Tensor out, Tensor x, Tensor w, const float* b
 
 }  // namespace
 
-void matmul(const Matmul& op, const Launch& l) {
+void matmul(const Matmul& op, std::byte* tiles, const Launch& l) {
   if (op.x.rows == 0) return;
   // Weights of one format share a launch.
   bool done[3] = {};
@@ -196,10 +195,11 @@ void matmul(const Matmul& op, const Launch& l) {
       matmul_few_tokens(alike, {}, l);
       continue;
     }
-    if (op.x.rows >= kGemmFrom) {
+    if (gemm_takes(alike, l)) {
       GemmParts many{.part = {}, .n = parts.n};
       for (int j = 0; j < parts.n; ++j) many.part[j] = {parts.part[j].units, parts.part[j].out, parts.part[j].bias, parts.part[j].out_stride, parts.part[j].rows, 0, parts.part[j].scale};
-      if (gemm_wgmma(first.format, many, op.x, l)) continue;
+      gemm(first.format, many, op.x, tiles ? tiles : l.matmul_scratch, tiles != nullptr, l);
+      continue;
     }
     switch (first.format) {
       case FormatId::nvfp4: by_tokens<Nvfp4Unit>(parts, op.x, l); break;

@@ -5,7 +5,9 @@
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/activation.h"
 #include "cuda/lib/launch.h"
+#include "cuda/lib/mma.h"
 #include "cuda/lib/row_norm.h"
+#include "cuda/lib/tiles.h"
 
 namespace ridge::cuda {
 namespace {
@@ -33,7 +35,7 @@ __global__ void embed_kernel(Tensor out, Tensor table, FormatId format, const in
   }
 }
 
-__global__ void __launch_bounds__(kNormThreads) add_norm_kernel(AddNorm op) {
+__global__ void __launch_bounds__(kNormThreads) add_norm_kernel(AddNorm op, std::byte* tiles) {
   __shared__ float shared[8];
   start_dependents();
   await_predecessors();
@@ -73,11 +75,19 @@ __global__ void __launch_bounds__(kNormThreads) add_norm_kernel(AddNorm op) {
     factor = rms_factor(group_sum(squares, shared, 0), n, op.eps);
   }
   each([&](int k, int m) {
-    for (int i = 0; i < m; ++i) {
-      const float v = (x[k + i] - mean) * factor * (weight ? weight[k + i] + op.weight_offset : 1.0f);
-      out[k + i] = bias ? v + bias[k + i] : v;
+    float v[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i >= m) break;
+      v[i] = (x[k + i] - mean) * factor * (weight ? weight[k + i] + op.weight_offset : 1.0f);
+      if (bias) v[i] = v[i] + bias[k + i];
+      if (!tiles) out[k + i] = v[i];
     }
+    if (tiles)
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) *reinterpret_cast<uint32_t*>(tiles + tile_place(t, k + i, (n + 63) / 64)) = pack_bf16(v[i], v[i + 1]);
   });
+  for (int k = (n + 3) / 4 * 4 + 2 * int(threadIdx.x); tiles && k < (n + 63) / 64 * 64; k += 2 * kNormThreads) *reinterpret_cast<uint32_t*>(tiles + tile_place(t, k, (n + 63) / 64)) = 0;
 }
 
 __global__ void head_norm_kernel(HeadNorm op) {
@@ -130,8 +140,8 @@ void embed(const Embed& op, const Launch& l) {
   launch_kernel(embed_kernel, op.out.rows, 256, 0, l.stream, op.out, op.table->packed, op.table->packed.format, op.by_position ? l.step.positions : l.step.tokens, op.scale, op.add);
 }
 
-void add_norm(const AddNorm& op, const Launch& l) {
-  if (op.out.rows > 0) launch_kernel(add_norm_kernel, op.out.rows, kNormThreads, 0, l.stream, op);
+void add_norm(const AddNorm& op, std::byte* tiles, const Launch& l) {
+  if (op.out.rows > 0) launch_kernel(add_norm_kernel, op.out.rows, kNormThreads, 0, l.stream, op, tiles);
 }
 
 void head_norm(const HeadNorm& op, const Launch& l) {

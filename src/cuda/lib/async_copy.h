@@ -15,6 +15,9 @@ __device__ inline uint32_t shared_address(const void* p) { return static_cast<ui
 __device__ inline void copy_chunk(void* to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(valid ? 16 : 0) : "memory");
 }
+__device__ inline void copy_chunk(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
 __device__ inline void commit_chunks() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kPending>
 __device__ inline void await_chunks() { asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory"); }

@@ -1,0 +1,21 @@
+// The input of a matmul for many tokens: bf16 tiles [block of 192 tokens][unit][192 tokens x 64 inputs], where a token's 128 bytes of a unit are swizzled as wgmma wants
+// them (lib/wgmma.h) and in the order of the units' operands (lib/unit.h): input 16 q + r of a unit is number 2 q + r % 2 of chunk r / 2. Whoever makes the input
+// may write it here at once; tokens that pad the last block may hold anything, since no other token sees them.
+#pragma once
+#include <cstdint>
+
+namespace ridge::cuda {
+
+constexpr int kTileTokens = 192, kTileBytes = kTileTokens * 128;
+
+// The byte where inputs k and k + 1 (k even) of a token start.
+__host__ __device__ constexpr int64_t tile_place(int token, int k, int n_units) {
+  const int row = token % kTileTokens, r = k % 16;
+  return (int64_t{token / kTileTokens} * n_units + k / 64) * kTileBytes + row * 128 + (((r / 2) ^ (row & 7)) << 4) + k % 64 / 16 * 4;
+}
+
+constexpr int64_t tiles_bytes(int64_t n_tokens, int64_t n_inputs) {
+  return (n_tokens + kTileTokens - 1) / kTileTokens * ((n_inputs + 63) / 64) * kTileBytes;
+}
+
+}  // namespace ridge::cuda
