@@ -159,6 +159,22 @@ TEST(PagedAttention, LongContextsCutAmongWorkersGiveTheSameBits) {
   }
 }
 
+// With few workers a unit of work is several blocks of queries that share a converted tile of keys and values, with many it is one.
+TEST(PagedAttention, BlocksThatShareATileGiveTheBitsOfSingleOnes) {
+  const auto ref = make_ref_backend();
+  for (const int window : {0, 70})
+    for (const int group : {2, 3}) {
+      const AttentionCase c{.n_heads = 4 * group, .n_kv_heads = 4, .head_dim = 32, .v_dim = 48, .k = FormatId::f32, .v = FormatId::bf16, .window = window,
+                            .seqs = {{37, 210}, {0, 3}}, .seed = 17};
+      const Matrix expected = attend(*ref, c, 64);
+      for (const std::string& isa : available_isas()) {
+        const Matrix shared = attend(*make_cpu({isa, 1}), c, 64);
+        expect_close(shared, expected, 1e-5f, isa);
+        expect_same(attend(*make_cpu({isa, 16}), c, 32), shared, isa);
+      }
+    }
+}
+
 // Pages that no query sees any more are given back; their entries are -1.
 TEST(PagedAttention, NeverTouchesPagesThatFellOutOfTheWindow) {
   const auto cpu = make_cpu({"", 2});

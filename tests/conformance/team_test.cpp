@@ -86,6 +86,24 @@ TEST(Team, ParallelCoversTheRangeOnce) {
   team.parallel(0, 1, [](int64_t, int64_t) { FAIL(); });
 }
 
+// The workers are played one after the other in turns of any order, since only the counter is common to them.
+TEST(Team, StreamsAreSharedWithoutGapsOrOverlaps) {
+  for (const int n_workers : {1, 2, 3, 7})
+    for (const int64_t grain : {1, 2})
+      for (const int64_t n_shares : {4, 8})
+        for (int64_t n = 0; n < 700; n = n < 40 ? n + 1 : n * 2 - 7) {
+          std::vector<int> times(static_cast<size_t>(n));
+          std::atomic<int64_t> counter{0};
+          for (int w = n_workers - 1; w >= 0; --w) {
+            Lane lane{.worker = w, .n_workers = n_workers, .counter = &counter};
+            lane.share_streams(n, grain, n_shares, [&](int64_t first, int64_t last) {
+              for (int64_t i = first; i < last; ++i) ++times[static_cast<size_t>(i)];
+            });
+          }
+          for (int64_t i = 0; i < n; ++i) ASSERT_EQ(times[static_cast<size_t>(i)], 1) << i << " of " << n << ", " << n_workers << " workers, grain " << grain << ", shares " << n_shares;
+        }
+}
+
 TEST(Team, EndsWhetherItsWorkersSpinOrSleep) {
   for (const int gap_us : {0, 100, 3000}) {
     Team team(4, false);
