@@ -198,7 +198,10 @@ Examples:
   ridge bench smollm2 -p 128,512 -n 64 -t 1,2
   ridge bench --shape qwen3-0.6b --format q8_0,q4_0,nvfp4 -d 0,4096
   ridge bench model.gguf --json > before.json; ridge bench model.gguf --compare before.json)");
-  sub->callback([f, &app] { bench(*f, app.get_option("--quiet")->count() > 0); });
+  const CLI::App* serve = add_bench_serve(*sub);
+  sub->callback([f, serve, &app] {
+    if (!serve->parsed()) bench(*f, app.get_option("--quiet")->count() > 0);
+  });
 }
 
 }  // namespace ridge

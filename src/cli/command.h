@@ -6,12 +6,14 @@
 namespace ridge {
 
 void add_run(CLI::App& app);
+void add_serve(CLI::App& app);
 void add_pull(CLI::App& app);
 void add_list(CLI::App& app);
 void add_rm(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_bench(CLI::App& app);
+CLI::App* add_bench_serve(CLI::App& bench);             // `ridge bench serve`
 void add_quantize(CLI::App& app);
 void add_convert(CLI::App& app);
 void add_eval(CLI::App& app);

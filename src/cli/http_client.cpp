@@ -43,7 +43,7 @@ void await(asio::io_context& io, Stream& stream, const Url& url, const char* doi
 }
 
 template <class Stream>
-HttpResponse exchange(asio::io_context& io, Stream& stream, const HttpRequest& request) {
+FetchResponse exchange(asio::io_context& io, Stream& stream, const FetchRequest& request) {
   const Url& url = request.url;
   http::request<http::empty_body> message{http::string_to_verb(request.method), url.target, 11};
   const bool default_port = url.port == (url.scheme == "https" ? "443" : "80");
@@ -61,7 +61,7 @@ HttpResponse exchange(asio::io_context& io, Stream& stream, const HttpRequest& r
   if (request.method == "HEAD") parser.skip(true);
   await(io, stream, url, "cannot read from", [&](auto done) { http::async_read_header(stream, buffer, parser, done); });
 
-  HttpResponse response;
+  FetchResponse response;
   response.status = parser.get().result_int();
   for (const auto& field : parser.get()) response.headers[lower({field.name_string().data(), field.name_string().size()})] = std::string(field.value());
   const bool to_sink = request.sink && (response.status == 200 || response.status == 206);
@@ -85,7 +85,7 @@ HttpResponse exchange(asio::io_context& io, Stream& stream, const HttpRequest& r
 
 std::string Url::origin() const { return scheme + "://" + host + ":" + port; }
 
-std::string HttpResponse::header(const std::string& name) const {
+std::string FetchResponse::header(const std::string& name) const {
   const auto found = headers.find(name);
   return found == headers.end() ? "" : found->second;
 }
@@ -117,7 +117,7 @@ Url resolve_url(const Url& base, const std::string& location) {
   return url;
 }
 
-HttpResponse http_exchange(const HttpRequest& request) {
+FetchResponse http_exchange(const FetchRequest& request) {
   const Url& url = request.url;
   asio::io_context io;
   Tcp::resolver resolver(io);

@@ -16,22 +16,22 @@ struct Url {
 Url parse_url(const std::string& url);                 // http and https alone; throws Error naming the url
 Url resolve_url(const Url& base, const std::string& location);       // a Location header: absolute, or a path on the same host
 
-struct HttpResponse {
+struct FetchResponse {
   int status = 0;
   std::map<std::string, std::string> headers;          // names in lower case
   std::string body;                                    // at most 64 MiB; empty when a sink took it
   std::string header(const std::string& name) const;   // "" when absent
 };
 
-struct HttpRequest {
+struct FetchRequest {
   std::string method = "GET";
   Url url;
   std::map<std::string, std::string> headers;
   // Takes the body of a 200 or 206 in pieces; called first with the headers known. Returning false ends the transfer.
-  std::function<bool(const HttpResponse& head, std::string_view piece)> sink;
+  std::function<bool(const FetchResponse& head, std::string_view piece)> sink;
 };
 
 // Throws Error naming the host when it cannot be reached, the certificate is wrong, or the transfer breaks off.
-HttpResponse http_exchange(const HttpRequest& request);
+FetchResponse http_exchange(const FetchRequest& request);
 
 }  // namespace ridge

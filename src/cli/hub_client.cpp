@@ -61,15 +61,15 @@ HubClient::HubClient(HubOptions options) : options_(std::move(options)), endpoin
   while (endpoint_.target.ends_with("/")) endpoint_.target.pop_back();
 }
 
-HttpResponse HubClient::request(const std::string& method, const std::string& route, std::map<std::string, std::string> headers,
-                                const std::function<bool(const HttpResponse&, std::string_view)>& sink, bool follow_elsewhere) const {
+FetchResponse HubClient::request(const std::string& method, const std::string& route, std::map<std::string, std::string> headers,
+                                const std::function<bool(const FetchResponse&, std::string_view)>& sink, bool follow_elsewhere) const {
   Url url = endpoint_;
   url.target += route;
   for (int i = 0; i < kMaxRedirects; ++i) {
-    HttpRequest request{.method = method, .url = url, .headers = headers, .sink = sink};
+    FetchRequest request{.method = method, .url = url, .headers = headers, .sink = sink};
     const bool home = url.origin() == endpoint_.origin();
     if (!options_.token.empty() && home) request.headers["Authorization"] = "Bearer " + options_.token;
-    HttpResponse response = http_exchange(request);
+    FetchResponse response = http_exchange(request);
     if (response.status < 300 || response.status > 399 || response.header("location").empty()) return response;
     const Url next = resolve_url(url, response.header("location"));
     // The file's ETag is on the Hub's own answer; where it redirects to for the bytes, other ETags apply.
@@ -80,7 +80,7 @@ HttpResponse HubClient::request(const std::string& method, const std::string& ro
   fail("{}{}: more than {} redirects", endpoint_.host, route, kMaxRedirects);
 }
 
-void HubClient::refuse(const HttpResponse& response, const std::string& id, const std::string& what) const {
+void HubClient::refuse(const FetchResponse& response, const std::string& id, const std::string& what) const {
   const std::string why = response.header("x-error-message");
   const std::string place = fmt::format("{}{}", options_.endpoint, what);
   switch (response.status) {
@@ -98,7 +98,7 @@ void HubClient::refuse(const HttpResponse& response, const std::string& id, cons
 
 HubRepository HubClient::repository(const std::string& id, const std::string& revision) const {
   const std::string route = fmt::format("/api/models/{}/revision/{}", id, escaped(revision));
-  const HttpResponse response = request("GET", route, {}, nullptr, true);
+  const FetchResponse response = request("GET", route, {}, nullptr, true);
   if (response.status != 200) refuse(response, id, route);
   const Json answer = parse_json(response.body, options_.endpoint + route);
   HubRepository repository;
@@ -118,7 +118,7 @@ HubRepository HubClient::repository(const std::string& id, const std::string& re
 
 HubFile HubClient::file(const std::string& id, const std::string& commit, const std::string& path) const {
   const std::string route = fmt::format("/{}/resolve/{}/{}", id, commit, escaped(path));
-  const HttpResponse response = request("HEAD", route, {}, nullptr, false);
+  const FetchResponse response = request("HEAD", route, {}, nullptr, false);
   if (response.status < 200 || response.status > 399) refuse(response, id, route);
   const auto first = [&](const char* a, const char* b) { return response.header(a).empty() ? response.header(b) : response.header(a); };
   HubFile file{.path = path, .etag = plain_etag(first("x-linked-etag", "etag")), .commit = response.header("x-repo-commit")};
@@ -143,7 +143,7 @@ void HubClient::download(const std::string& id, const HubFile& file, const std::
     std::map<std::string, std::string> headers;
     if (done > 0) headers["Range"] = fmt::format("bytes={}-", done);
     bool first = true;
-    const auto sink = [&](const HttpResponse& head, std::string_view piece) {
+    const auto sink = [&](const FetchResponse& head, std::string_view piece) {
       if (std::exchange(first, false) && done > 0) {
         const bool continues = head.status == 206 && head.header("content-range").starts_with(fmt::format("bytes {}-", done));
         if (!continues && ::ftruncate(out.fd, 0) == 0) done = ::lseek(out.fd, 0, SEEK_SET);        // the server began at the start again
@@ -161,7 +161,7 @@ void HubClient::download(const std::string& id, const HubFile& file, const std::
       return true;
     };
     const std::string route = fmt::format("/{}/resolve/{}/{}", id, file.commit, escaped(file.path));
-    const HttpResponse response = request("GET", route, headers, sink, true);
+    const FetchResponse response = request("GET", route, headers, sink, true);
     if (response.status != 200 && response.status != 206) refuse(response, id, route);
     if (file.n_bytes >= 0 && done != file.n_bytes) fail("{} of {} ended after {} of {} bytes; pull again to go on from there", file.path, id, done, file.n_bytes);
   }

@@ -35,9 +35,9 @@ class HubClient {
                 const std::function<void(int64_t done, int64_t total)>& progress) const;
 
  private:
-  HttpResponse request(const std::string& method, const std::string& route, std::map<std::string, std::string> headers,
-                       const std::function<bool(const HttpResponse&, std::string_view)>& sink, bool follow_elsewhere) const;
-  [[noreturn]] void refuse(const HttpResponse& response, const std::string& id, const std::string& what) const;
+  FetchResponse request(const std::string& method, const std::string& route, std::map<std::string, std::string> headers,
+                       const std::function<bool(const FetchResponse&, std::string_view)>& sink, bool follow_elsewhere) const;
+  [[noreturn]] void refuse(const FetchResponse& response, const std::string& id, const std::string& what) const;
   HubOptions options_;
   Url endpoint_;
 };

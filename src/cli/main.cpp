@@ -19,6 +19,7 @@ Examples:
   ridge run                                      chat with a small model (fetched on first use, 93 MB)
   ridge run "What is the capital of France?"     one answer
   ridge run ./my-model.gguf                      chat with a model of yours: a .gguf file, a folder, or org/name
+  ridge serve ./my-model.gguf                    serve it to many: the OpenAI API, and a page to chat
   ridge pull Qwen/Qwen3-0.6B                     fetch a model from the Hugging Face Hub
   ridge inspect ./my-model.gguf                  what is in it, and does it fit this machine?
   ridge bench ./my-model.gguf                    how fast is it here, and how near to the limit?
@@ -100,7 +101,7 @@ int run(int argc, char** argv) {
     if (quiet) set_log_level(LogLevel::error), silence_progress();
   });
   app.fallthrough();
-  for (auto* add : {add_run, add_pull, add_list, add_rm, add_inspect, add_bench, add_eval, add_quantize, add_convert, add_tokenize, add_template, add_doctor, add_completion}) add(app);
+  for (auto* add : {add_run, add_serve, add_pull, add_list, add_rm, add_inspect, add_bench, add_eval, add_quantize, add_convert, add_tokenize, add_template, add_doctor, add_completion}) add(app);
 
   if (argc == 1) {
     fmt::print("{}", app.help());

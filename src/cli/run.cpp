@@ -61,7 +61,7 @@ void run(RunFlags& f, bool quiet) {
   const auto prompt = find_prompt(f);
   if (!f.system_file.empty()) f.system = read_file(f.system_file);
   LoadedModel model = load_for_text(resolve_model(f.model, f.offline), f.how);
-  ChatOptions options{.params = sampling_params(f.sampling, model.checkpoint.generation_config), .system = checked_text(f.system, "the system message"), .raw = f.raw};
+  ChatOptions options{.params = sampling_params(f.sampling, model.checkpoint.generation_config, *model.tokenizer), .system = checked_text(f.system, "the system message"), .raw = f.raw};
   if (f.think || f.no_think) options.template_variables["enable_thinking"] = f.think;
   if (!options.raw && !can_chat(model)) {
     options.raw = true;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/generation_defaults.h"
+#include "text/sequence_breakers.h"
 
 namespace ridge {
 namespace {
@@ -36,15 +37,28 @@ void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
   command.add_option("--repeat-last-n", flags.repeat_last_n, "Tokens the repeat penalty looks back at; -1: all")->group(group);
   command.add_option("--presence-penalty", flags.presence_penalty, "Subtracted once for a token that has appeared; 0: off")->group(group);
   command.add_option("--frequency-penalty", flags.frequency_penalty, "Subtracted for each time a token has appeared; 0: off")->group(group);
+  command.add_option("--top-nsigma,--top-n-sigma", flags.top_n_sigma, "Only logits within this many standard deviations of the largest; -1: off")->group(group);
+  command.add_option("--xtc-probability", flags.xtc_probability, "How often the likeliest tokens are excluded; 0: off")->group(group);
+  command.add_option("--xtc-threshold", flags.xtc_threshold, "Of tokens this likely only the least likely stays, when XTC strikes")->group(group);
+  command.add_option("--dynatemp-range", flags.dynatemp_range, "The temperature moves by this much with the entropy; 0: off")->group(group);
+  command.add_option("--dynatemp-exp", flags.dynatemp_exponent, "Exponent of that movement")->group(group);
+  command.add_option("--mirostat", flags.mirostat, "Mirostat 1 or 2 instead of the cuts; 0: off")->group(group);
+  command.add_option("--mirostat-ent", flags.mirostat_tau, "Mirostat: the surprise to aim at (tau), in bits")->group(group);
+  command.add_option("--mirostat-lr", flags.mirostat_eta, "Mirostat: how fast it adapts (eta)")->group(group);
+  command.add_option("--dry-multiplier", flags.dry_multiplier, "Penalty of carrying a repetition on; 0: off")->group(group);
+  command.add_option("--dry-base", flags.dry_base, "How that penalty grows with each repeated token")->group(group);
+  command.add_option("--dry-allowed-length", flags.dry_allowed_length, "Repeated tokens that cost nothing")->group(group);
+  command.add_option("--dry-penalty-last-n", flags.dry_penalty_last_n, "Tokens searched for repetitions; -1: all")->group(group);
+  command.add_option("--dry-sequence-breaker", flags.dry_breakers, "Nothing repeats across this text; may be repeated, none: no text (usual: new line, colon, quote, star)")->group(group);
   command.add_option("-s,--seed", flags.seed, "Seed: the same seed gives the same answer")->group(group);
   command.add_option("--stop,-r,--reverse-prompt", flags.stop, "Ends the answer where this text appears; may be repeated")->group(group);
   command.add_flag("--ignore-eos", flags.ignore_eos, "Go on past the end of the answer")->group(group);
 }
 
-SamplingParams sampling_params(const SamplingFlags& flags, const Json& generation_config) {
+SamplingParams sampling_params(const SamplingFlags& flags, const Json& generation_config, const Tokenizer& tokenizer) {
   SamplingParams params = defaults_from(generation_config);
   // A cut without a temperature asks for sampling.
-  const bool cuts = flags.top_k || flags.top_p || flags.min_p || flags.typical_p || flags.seed;
+  const bool cuts = flags.top_k || flags.top_p || flags.min_p || flags.typical_p || flags.top_n_sigma || flags.xtc_probability || flags.dynatemp_range || flags.mirostat || flags.seed;
   if (params.temperature == 0 && cuts && !flags.temperature) params.temperature = 1;
   override(params.temperature, flags.temperature);
   override(params.top_k, flags.top_k);
@@ -55,6 +69,20 @@ SamplingParams sampling_params(const SamplingFlags& flags, const Json& generatio
   override(params.penalty_last_n, flags.repeat_last_n);
   override(params.presence_penalty, flags.presence_penalty);
   override(params.frequency_penalty, flags.frequency_penalty);
+  override(params.top_n_sigma, flags.top_n_sigma);
+  override(params.xtc_probability, flags.xtc_probability);
+  override(params.xtc_threshold, flags.xtc_threshold);
+  override(params.dynatemp_range, flags.dynatemp_range);
+  override(params.dynatemp_exponent, flags.dynatemp_exponent);
+  override(params.mirostat, flags.mirostat);
+  override(params.mirostat_tau, flags.mirostat_tau);
+  override(params.mirostat_eta, flags.mirostat_eta);
+  override(params.dry_multiplier, flags.dry_multiplier);
+  override(params.dry_base, flags.dry_base);
+  override(params.dry_allowed_length, flags.dry_allowed_length);
+  override(params.dry_penalty_last_n, flags.dry_penalty_last_n);
+  if (params.dry_multiplier > 0 && flags.dry_breakers != std::vector<std::string>{"none"})
+    params.dry_breakers = std::make_shared<SequenceBreakers>(find_sequence_breakers(tokenizer, flags.dry_breakers.empty() ? kDefaultSequenceBreakers : flags.dry_breakers));
   override(params.max_tokens, flags.n_predict);
   if (flags.seed) params.seed = flags.seed;
   params.stop = flags.stop;
@@ -74,10 +102,16 @@ void set_sampling(SamplingParams& params, const std::string& name, const std::st
   else if (name == "repeat-last-n") changed.penalty_last_n = parsed<int>(name, value);
   else if (name == "presence-penalty") changed.presence_penalty = parsed<float>(name, value);
   else if (name == "frequency-penalty") changed.frequency_penalty = parsed<float>(name, value);
+  else if (name == "top-nsigma") changed.top_n_sigma = parsed<float>(name, value);
+  else if (name == "xtc-probability") changed.xtc_probability = parsed<float>(name, value);
+  else if (name == "xtc-threshold") changed.xtc_threshold = parsed<float>(name, value);
+  else if (name == "mirostat") changed.mirostat = parsed<int>(name, value);
+  else if (name == "dry-multiplier") changed.dry_multiplier = parsed<float>(name, value);
   else if (name == "predict" || name == "n") changed.max_tokens = parsed<int>(name, value);
   else if (name == "seed") changed.seed = value == "random" ? std::nullopt : std::optional<uint64_t>(parsed<uint64_t>(name, value));
   else if (name == "stop") changed.stop = value.empty() ? std::vector<std::string>{} : std::vector<std::string>{value};
-  else fail("there is no parameter '{}'; there are temp, top-k, top-p, min-p, typical, repeat-penalty, repeat-last-n, presence-penalty, frequency-penalty, predict, seed, stop", name);
+  else fail("there is no parameter '{}'; there are temp, top-k, top-p, min-p, typical, repeat-penalty, repeat-last-n, presence-penalty, frequency-penalty, top-nsigma, xtc-probability, xtc-threshold, "
+            "mirostat, dry-multiplier, predict, seed, stop", name);
   changed.validate();
   params = changed;
 }
@@ -94,6 +128,11 @@ std::string describe_sampling(const SamplingParams& p) {
   add(p.repetition_penalty != 1, "repeat-penalty", p.repetition_penalty);
   add(p.presence_penalty != 0, "presence-penalty", p.presence_penalty);
   add(p.frequency_penalty != 0, "frequency-penalty", p.frequency_penalty);
+  add(p.top_n_sigma > 0, "top-nsigma", p.top_n_sigma);
+  add(p.xtc_probability > 0, "xtc-probability", p.xtc_probability);
+  add(p.dynatemp_range > 0, "dynatemp-range", p.dynatemp_range);
+  add(p.mirostat > 0, "mirostat", p.mirostat);
+  add(p.dry_multiplier > 0, "dry-multiplier", p.dry_multiplier);
   add(p.max_tokens >= 0, "predict", p.max_tokens);
   if (p.temperature > 0) text += p.seed ? fmt::format(", seed {}", *p.seed) : ", seed random";
   return text;

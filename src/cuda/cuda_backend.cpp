@@ -322,6 +322,11 @@ int64_t cuda_free_bytes() {
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) { return std::make_unique<CudaBackend>(options); }
 
+void cuda_copy(std::byte* to, const std::byte* from, int64_t n_bytes) {
+  CUDA_TRY(cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDefault, nullptr));
+  CUDA_TRY(cudaStreamSynchronize(nullptr));
+}
+
 double measure_cuda_read_bandwidth() {
   constexpr int64_t kBytes = int64_t{4} << 30;
   void* data = nullptr;

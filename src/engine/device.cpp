@@ -52,6 +52,8 @@ int usual_batch_tokens(const std::string& device) {
   return gib >= 32 ? 8192 : gib >= 8 ? 2048 : 512;
 }
 
+PageCopy page_copy_of(const std::string& device) { return device == "cuda" ? cuda_copy : nullptr; }
+
 double measure_read_bandwidth_of(const std::string& device, int n_threads, int64_t n_bytes, double seconds) {
   return device == "cuda" ? measure_cuda_read_bandwidth() : measure_read_bandwidth(n_threads, n_bytes, seconds);
 }

@@ -12,10 +12,18 @@
 #include "engine/compatibility.h"
 #include "engine/device.h"
 #include "engine/kv_budget.h"
+#include "engine/mask_worker.h"
+#include "engine/sliced_prefill.h"
+#include "kv/prefix_tree.h"
 #include "model/diagnosis.h"
 
 namespace ridge {
 namespace {
+
+// A GPU replays whole steps, and is fast enough to share them in tokens.
+bool can_slice(const EngineOptions& options) {
+  return options.device != "cuda" && options.max_seqs > 1 && (options.max_slowdown > 0 || options.target_ttft_ms > 0 || options.target_tpot_ms > 0);
+}
 
 EngineOptions checked(EngineOptions options) {
   if (options.max_seqs < 1 || options.max_seqs > 4096) fail("max_seqs = {}: must be 1 to 4096", options.max_seqs);
@@ -42,6 +50,28 @@ EngineOptions& settle_page_size(EngineOptions& options, const Model& model) {
   return options;
 }
 
+// A cached prefix is of use only where what was computed for a token stays true when more of them are known.
+EngineOptions& settle_prefix_cache(EngineOptions& options, const Model& model) {
+  if (options.prefix_cache && (model.restarts_every_token || options.rope_dynamic_exact)) {
+    log_info("The prefix cache is off: the model is computed anew with every token.");
+    options.prefix_cache = false;
+  }
+  return options;
+}
+
+Policy policy_of(const std::string& name) {
+  if (name == "fcfs") return Policy::first_come;
+  if (name == "priority") return Policy::priority;
+  if (name == "lpm") return Policy::longest_prefix;
+  fail("scheduling policy '{}' is unknown: there are fcfs, priority and lpm", name);
+}
+
+SchedulerLimits scheduler_limits(const EngineOptions& options, const Model& model) {
+  return {.max_seqs = options.max_seqs, .max_batch_tokens = options.max_batch_tokens, .max_logits = options.max_logits, .policy = policy_of(options.policy),
+          .max_slowdown = options.max_slowdown, .target_ttft = options.target_ttft_ms / 1e3, .target_tpot = options.target_tpot_ms / 1e3,
+          .slice_tokens = can_slice(options) ? SlicedPrefill::kTokens : 0, .n_blocks = int(model.blocks.size())};
+}
+
 StepLimits step_limits(const Model& model, const KvCache& kv, const EngineOptions& options, int max_context) {
   const int pages_per_table = (max_context + options.page_size - 1) / options.page_size;
   return {.max_tokens = options.max_batch_tokens, .max_seqs = options.max_seqs, .max_logits = options.max_logits,
@@ -57,12 +87,17 @@ struct Engine::State {
         device(make_backend(options)),
         ledger(*device, options.profile ? Ledger::Mode::time : Ledger::Mode::count),
         model(load_model(checkpoint, ledger, {options.activations, options.kv_format, options.rope_dynamic_exact, options.index_with_hindsight, options.progress})),
-        budget(plan_kv(*model, settle_page_size(options, *model), free_memory(options.device))),
-        kv(model->kv_specs, ledger, {options.page_size, budget.bytes, budget.max_context, options.max_seqs, options.max_batch_tokens}),
+        budget(plan_kv(*model, settle_prefix_cache(settle_page_size(options, *model), *model), free_memory(options.device))),
+        kv(model->kv_specs, ledger, {.page_size = options.page_size, .max_bytes = budget.bytes, .max_context = budget.max_context, .max_seqs = options.max_seqs,
+                                     .max_step_tokens = options.max_batch_tokens, .n_kept_ends = options.prefix_cache ? options.max_seqs : 0,
+                                     .copy_page = page_copy_of(options.device)}),
         workspace(*model, ledger, options.max_batch_tokens, options.max_logits),
         step(step_limits(*model, kv, options, budget.max_context)),
-        scheduler(kv, {options.max_seqs, options.max_batch_tokens, options.max_logits}),
+        tree(make_tree()),
+        scheduler(kv, scheduler_limits(options, *model), tree.get()),
+        slices(can_slice(options) ? std::make_unique<SlicedPrefill>(*model, ledger, kv, budget.max_context) : nullptr),
         sampler(model->n_vocab),
+        masks(model->n_vocab),
         logits(model->n_vocab),
         file(checkpoint.weights.get()),
         eos_ids(checkpoint.eos_ids) {
@@ -72,12 +107,20 @@ struct Engine::State {
     check_ops();
   }
 
+  std::unique_ptr<PrefixTree> make_tree();
   void check_ops();
 
+  void account_for_decoding(const Plan& plan, double seconds);
   void follow_rope_classes();
+  void run_slice(const Slice& slice);
+  void ask_for_masks(const Plan& plan);
   void collect(std::vector<Event>& events, const Plan& plan);
+  void look_at_row(Sequence& sequence, int position, int logit_row);
+  Event next_token(Sequence& sequence, int logit_row);
   bool takes_the_largest(const Sequence& sequence) const;
-  Event sample(Sequence& sequence, int logit_row);
+  Sampled sample(Sequence& sequence, int logit_row);
+  void fail_request(Event& event, const Sequence& sequence, const std::string& why);
+  void stamp(Event& event, const Sequence& sequence) const;
   FinishReason finish_of(const Sequence& sequence, int32_t token) const;
   void finish(Event& event, FinishReason reason);
 
@@ -89,8 +132,11 @@ struct Engine::State {
   KvCache kv;
   Workspace workspace;
   Step step;
+  std::unique_ptr<PrefixTree> tree;                    // null: nothing is kept
   Scheduler scheduler;
+  std::unique_ptr<SlicedPrefill> slices;               // null: prompts are not sliced
   Sampler sampler;
+  MaskWorker masks;                                    // of the sequences that sample in this step
   std::vector<float> logits;                           // one row, on the host
   const WeightFile* file;                              // open as long as the model
   const Peak* peaks = nullptr;                         // of the step's logit rows, where the device finds them
@@ -100,6 +146,8 @@ struct Engine::State {
   std::vector<Event> pending;                          // what happened between steps
   std::unordered_set<uint64_t> told_of_restart;        // ids whose restarts in exact mode were logged once
   EngineStats stats;
+  Traffic moved;                                       // by all steps so far
+  int64_t n_prefill_tokens_before = 0;                 // the last step
   uint64_t next_id = 1;
 };
 
@@ -113,14 +161,51 @@ std::vector<Event> Engine::step() {
   s.follow_rope_classes();
   const Plan& plan = s.scheduler.plan();
   if (!plan.grants.empty()) {
+    s.ask_for_masks(plan);
     fill_step(s.step, plan.grants, s.kv.page_size(), s.rope_row);
     forward(*s.model, s.ledger, s.step, s.workspace, s.kv.refs());
+    s.masks.wait();
     s.stats.n_steps++;
   }
   s.collect(events, plan);
+  if (!plan.grants.empty()) s.scheduler.observe_step(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  if (plan.slice.sequence && plan.slice.seconds > 0) s.run_slice(plan.slice);
   s.stats.n_preemptions = s.scheduler.n_preemptions();
-  s.stats.seconds_in_steps += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  s.stats.seconds_in_steps += seconds;
+  s.account_for_decoding(plan, seconds);
   return events;
+}
+
+void Engine::State::account_for_decoding(const Plan& plan, double seconds) {
+  const Traffic before = std::exchange(moved, ledger.total());
+  const bool prefilled = std::exchange(n_prefill_tokens_before, stats.n_prefill_tokens) != stats.n_prefill_tokens;
+  if (prefilled || plan.grants.empty() || plan.slice.seconds > 0 || moved.bytes() < before.bytes()) return;      // fewer: the ledger was reset
+  EngineStats::Decoding& d = stats.decoding;
+  d.n_tokens += int64_t(plan.grants.size());
+  d.traffic.weight_bytes += moved.weight_bytes - before.weight_bytes;
+  d.traffic.kv_bytes += moved.kv_bytes - before.kv_bytes;
+  d.traffic.activation_bytes += moved.activation_bytes - before.activation_bytes;
+  d.traffic.flops += moved.flops - before.flops;
+  d.seconds += seconds;
+}
+
+void Engine::State::run_slice(const Slice& slice) {
+  const SlicedPrefill::Progress progress = slices->run(slice, rope_row);
+  scheduler.observe_slice(progress.seconds, progress.n_blocks);
+  if (!progress.is_through) return;
+  stats.n_prefill_tokens += slice.n_tokens;
+  scheduler.computed(*slice.sequence, slice.sequence->track.n_computed + slice.n_tokens);
+}
+
+std::unique_ptr<PrefixTree> Engine::State::make_tree() {
+  if (!options.prefix_cache && options.swap_bytes <= 0) return nullptr;
+  // Twice over the memory bus, against a forward pass of as many tokens.
+  const auto swap_pays = [this](int64_t n_bytes, int n_tokens) {
+    const StepCost& costs = scheduler.costs();
+    return !costs.knows_prefill() || 2 * double(n_bytes) / tree->copy_bytes_per_second() < costs.prefill_seconds(n_tokens, costs.attended(0, n_tokens));
+  };
+  return std::make_unique<PrefixTree>(kv, PrefixTreeOptions{.shared = options.prefix_cache, .swap_bytes = options.swap_bytes, .swap_pays = swap_pays});
 }
 
 // A pass of one token over a backend that only looks: a model that the device has no kernels for is refused here, by name.
@@ -145,9 +230,8 @@ void Engine::State::follow_rope_classes() {
       if (!model->restarts_every_token && (!options.rope_dynamic_exact || told_of_restart.insert(sequence.id).second))
         log_info("Request {}: with {} tokens the rotary angles change, and the tokens so far are computed again{}.", sequence.id, sequence.n_known(),
                  options.rope_dynamic_exact ? " from now on with every token" : "");
-      kv.release(track);
     }
-    track.rope_class = now;
+    scheduler.restart(sequence, now);
   });
 }
 
@@ -158,15 +242,19 @@ void Engine::State::collect(std::vector<Event>& events, const Plan& plan) {
     const StepSeq& rows = step.seqs()[i];
     const bool decoded = sequence.n_to_compute() == 1 && sequence.n_generated() > 0;
     (decoded ? stats.n_decode_tokens : stats.n_prefill_tokens) += rows.n_rows;
-    sequence.track.n_computed = rows.n_context;
-    kv.release_unseen(sequence.track, rows.n_context);
+    scheduler.computed(sequence, rows.n_context);
+    Event failed{.id = sequence.id};
     for (; logit_row < step.n_logits() && step.logit_rows()[logit_row] < rows.first_row + rows.n_rows; ++logit_row) {
-      if (!sequence.wants_all_logits || !sink) continue;
-      ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
-      sink(sequence.id, step.positions()[step.logit_rows()[logit_row]], logits);
+      if (!failed.error.empty()) continue;
+      try {
+        look_at_row(sequence, step.positions()[step.logit_rows()[logit_row]], logit_row);
+      } catch (const Error& error) {
+        fail_request(failed, sequence, error.what());
+      }
     }
     // Its last row is that of its last token, when it has caught up.
-    if (sequence.n_to_compute() == 0) events.push_back(sample(sequence, logit_row - 1));
+    if (!failed.error.empty()) events.push_back(std::move(failed));
+    else if (sequence.n_to_compute() == 0) events.push_back(next_token(sequence, logit_row - 1));
   }
   for (Sequence* sequence : plan.out_of_memory) {
     events.push_back({.id = sequence->id});
@@ -174,46 +262,89 @@ void Engine::State::collect(std::vector<Event>& events, const Plan& plan) {
   }
 }
 
+void Engine::State::ask_for_masks(const Plan& plan) {
+  masks.clear();
+  for (const Grant& grant : plan.grants)
+    if (grant.sequence->filter && grant.n_tokens == grant.sequence->n_to_compute() && grant.sequence->params.max_tokens != 0) masks.add(grant.sequence->filter.get());
+  masks.begin();
+}
+
+// A row that somebody wants as it is: the sink, or the score of the prompt's next token.
+void Engine::State::look_at_row(Sequence& sequence, int position, int logit_row) {
+  const bool for_sink = sequence.wants_all_logits && sink, scores = position >= sequence.first_unscored() && position < sequence.n_prompt - 1;
+  if (!for_sink && !scores) return;
+  ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
+  if (for_sink) sink(sequence.id, position, logits);
+  if (!scores) return;
+  CHECK_EQ(position, sequence.first_unscored());
+  sequence.prompt_logprobs.push_back(score_of(logits, sequence.tokens[position + 1], sequence.n_prompt_logprobs));
+}
+
 // Whether nothing but the largest logit decides, so that the row need not come to the host.
 bool Engine::State::takes_the_largest(const Sequence& sequence) const {
   const SamplingParams& p = sequence.params;
-  return (p.temperature <= 0 || p.top_k == 1) && p.n_logprobs < 0 && p.logit_bias.empty() && p.repetition_penalty == 1.0f && p.presence_penalty == 0.0f && p.frequency_penalty == 0.0f &&
-         sequence.n_generated() >= p.min_tokens;
+  return p.greedy() && !sequence.filter && p.n_logprobs < 0 && p.logit_bias.empty() && p.repetition_penalty == 1.0f && p.presence_penalty == 0.0f &&
+         p.frequency_penalty == 0.0f && p.dry_multiplier == 0.0f && sequence.n_generated() >= p.min_tokens;
 }
 
-Event Engine::State::sample(Sequence& sequence, int logit_row) {
-  Event event{.id = sequence.id};
+Sampled Engine::State::sample(Sequence& sequence, int logit_row) {
+  // What is not a number goes the long way, to the sampler's words for it.
+  const Peak peak = peaks && takes_the_largest(sequence) ? peaks[logit_row] : Peak{-1, 0};
+  if (peak.token >= 0 && std::isfinite(peak.logit)) return {.token = peak.token};
   const SamplingParams& params = sequence.params;
-  if (params.max_tokens == 0) {
-    finish(event, FinishReason::length);
-    return event;
-  }
   banned.clear();
   if (sequence.n_generated() < params.min_tokens) {
     banned = eos_ids;
     banned.insert(banned.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   }
-  // What is not a number goes the long way, to the sampler's words for it.
-  const Peak peak = peaks && takes_the_largest(sequence) ? peaks[logit_row] : Peak{-1, 0};
-  if (peak.token >= 0 && std::isfinite(peak.logit)) {
-    event.sampled.push_back({.token = peak.token});
-  } else {
-    ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
-    try {
-      event.sampled.push_back(sampler.sample(logits, params, sequence.tokens, sequence.n_prompt, sequence.seed, uint64_t(sequence.n_generated()), banned));
-    } catch (const Error& error) {
-      event.error = fmt::format("request {}, after {} tokens: {}", sequence.id, sequence.n_known(), error.what());
-      const bool damaged = std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x) || x == INFINITY; });
-      if (damaged) event.error += "; " + diagnose_step(*model, *file, ledger, step, workspace, kv.refs());
-      finish(event, FinishReason::error);
-      return event;
-    }
+  ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
+  return sampler.sample(logits, {.params = params, .history = sequence.tokens, .n_prompt = sequence.n_prompt, .seed = sequence.seed,
+                                 .counter = uint64_t(sequence.n_generated()), .banned = banned,
+                                 .allowed = sequence.filter ? masks.mask_of(sequence.filter.get()) : std::span<const uint32_t>{},
+                                 .mirostat_mu = &sequence.mirostat_mu});
+}
+
+Event Engine::State::next_token(Sequence& sequence, int logit_row) {
+  Event event{.id = sequence.id};
+  const SamplingParams& params = sequence.params;
+  if (std::exchange(sequence.n_prompt_logprobs, -1) >= 0) event.prompt_logprobs = std::move(sequence.prompt_logprobs);
+  if (sequence.wants_embedding && sequence.n_generated() == 0) {
+    event.embedding.resize(size_t(model->d_model));
+    ledger.download(event.embedding.data(), workspace.normed.slice_rows(logit_row, 1));
+  }
+  if (params.max_tokens == 0) {
+    finish(event, FinishReason::length);
+    return event;
+  }
+  try {
+    event.sampled.push_back(sample(sequence, logit_row));
+    if (sequence.filter) sequence.filter->accept(event.sampled.back().token);
+  } catch (const std::exception& error) {    // a filter's may be of any kind, and is this request's alone
+    fail_request(event, sequence, error.what());
+    return event;
   }
   const int32_t token = event.sampled.back().token;
   if (sequence.n_generated() == 0) sequence.first_token = std::chrono::steady_clock::now();
   sequence.tokens.push_back(token);
-  if (const FinishReason reason = finish_of(sequence, token); reason != FinishReason::none) finish(event, reason);
+  FinishReason reason = finish_of(sequence, token);
+  if (reason == FinishReason::stop) event.stop_token = token;
+  else if (sequence.filter && sequence.filter->done()) reason = FinishReason::stop;
+  if (reason != FinishReason::none) finish(event, reason);
+  else stamp(event, sequence);
   return event;
+}
+
+void Engine::State::fail_request(Event& event, const Sequence& sequence, const std::string& why) {
+  event.sampled.clear();
+  event.error = fmt::format("request {}, after {} tokens: {}", sequence.id, sequence.n_known(), why);
+  const bool damaged = std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x) || x == INFINITY; });
+  if (damaged) event.error += "; " + diagnose_step(*model, *file, ledger, step, workspace, kv.refs());
+  finish(event, FinishReason::error);
+}
+
+void Engine::State::stamp(Event& event, const Sequence& sequence) const {
+  event.timing = {.arrived = sequence.arrived, .scheduled = sequence.scheduled, .first_token = sequence.first_token, .n_prompt = sequence.n_prompt,
+                  .n_cached = sequence.n_cached, .n_generated = sequence.n_generated(), .n_preempted = sequence.n_preempted};
 }
 
 FinishReason Engine::State::finish_of(const Sequence& sequence, int32_t token) const {
@@ -227,8 +358,10 @@ FinishReason Engine::State::finish_of(const Sequence& sequence, int32_t token) c
 
 void Engine::State::finish(Event& event, FinishReason reason) {
   event.finish = reason;
+  if (const Sequence* const sequence = scheduler.find(event.id)) stamp(event, *sequence);
+  event.timing.finished = std::chrono::steady_clock::now();
   told_of_restart.erase(event.id);
-  scheduler.remove(event.id);
+  scheduler.remove(event.id, reason != FinishReason::error);
 }
 
 void Engine::check(const Request& request) const {
@@ -242,6 +375,8 @@ void Engine::check(const Request& request) const {
     if (token >= s.model->n_vocab) fail("logit_bias of token {}: the model has tokens 0 to {}", token, s.model->n_vocab - 1);
   for (const int32_t token : params.stop_token_ids)
     if (token >= s.model->n_vocab) fail("stop_token_ids holds {}: the model has tokens 0 to {}", token, s.model->n_vocab - 1);
+  if (request.n_prompt_logprobs < -1 || request.n_prompt_logprobs > 1024) fail("prompt_logprobs = {}: must be -1 (none) to 1024", request.n_prompt_logprobs);
+  if (request.wants_embedding && params.max_tokens != 0) fail("max_tokens = {}: an embedding is of the prompt alone, so it must be 0", params.max_tokens);
   const int n_needed = params.max_tokens == 0 ? 0 : 1;
   if (request.prompt.size() + n_needed > size_t(s.budget.max_context))
     fail("the prompt has {} tokens and the context holds {}: shorten it, or ask for a larger context size", request.prompt.size(), s.budget.max_context);
@@ -257,6 +392,13 @@ uint64_t Engine::submit(Request request) {
   sequence->params = std::move(request.params);
   sequence->seed = sequence->params.seed ? *sequence->params.seed : random_seed();
   sequence->wants_all_logits = request.wants_all_logits;
+  sequence->wants_embedding = request.wants_embedding;
+  sequence->n_prompt_logprobs = request.n_prompt_logprobs;
+  sequence->reuses_prefix = !request.wants_all_logits && request.n_prompt_logprobs < 0;
+  sequence->filter = std::move(request.filter);
+  sequence->mirostat_mu = 2 * sequence->params.mirostat_tau;
+  sequence->priority = request.priority;
+  sequence->place.key = s.options.prefix_cache ? prefix_key(request.adapter, request.cache_salt) : std::to_string(sequence->id);
   sequence->arrived = std::chrono::steady_clock::now();
   const uint64_t id = sequence->id;
   s.scheduler.add(std::move(sequence));
@@ -284,6 +426,23 @@ Ledger& Engine::ledger() { return state_->ledger; }
 const EngineStats& Engine::stats() const { return state_->stats; }
 int Engine::max_context() const { return state_->budget.max_context; }
 const EngineOptions& Engine::options() const { return state_->options; }
-void Engine::check_integrity() const { state_->kv.check_integrity(state_->scheduler.tracks()); }
+
+std::vector<LiveRequest> Engine::live() const {
+  std::vector<LiveRequest> live;
+  state_->scheduler.for_each([&](const Sequence& s) {
+    live.push_back({.id = s.id, .state = s.state, .slot = s.slot, .n_prompt = s.n_prompt, .n_cached = s.n_cached, .n_computed = s.track.n_computed,
+                    .n_generated = s.n_generated(), .n_preempted = s.n_preempted, .priority = s.priority});
+  });
+  return live;
+}
+
+PrefixReport Engine::cache_report() const { return state_->tree ? state_->tree->report() : PrefixReport{.page_size = state_->kv.page_size()}; }
+int64_t Engine::flush_cache() { return state_->tree ? state_->tree->flush() : 0; }
+
+void Engine::check_integrity() const {
+  const State& s = *state_;
+  if (s.tree) s.tree->check_integrity();
+  s.kv.check_integrity(s.scheduler.tracks(), s.tree ? s.tree->held() : std::vector<std::vector<int32_t>>{});
+}
 
 }  // namespace ridge

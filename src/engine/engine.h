@@ -12,6 +12,7 @@
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "files/checkpoint.h"
+#include "kv/prefix_report.h"
 #include "model/model.h"
 #include "sample/sampler.h"
 #include "sequence/batch.h"
@@ -21,6 +22,21 @@ namespace ridge {
 struct EngineStats {
   int64_t n_steps = 0, n_prefill_tokens = 0, n_decode_tokens = 0, n_preemptions = 0, n_rope_restarts = 0;
   double seconds_in_steps = 0;
+  // Of the steps that only decoded: what a decoded token costs.
+  struct Decoding {
+    int64_t n_tokens = 0;
+    Traffic traffic;
+    double seconds = 0;
+    double bytes_per_token() const { return n_tokens > 0 ? double(traffic.bytes()) / double(n_tokens) : 0; }
+    double bytes_per_second() const { return seconds > 0 ? double(traffic.bytes()) / seconds : 0; }
+  } decoding;
+};
+
+// A request that waits or runs.
+struct LiveRequest {
+  uint64_t id;
+  SeqState state;
+  int slot, n_prompt, n_cached, n_computed, n_generated, n_preempted, priority;
 };
 
 class Engine {
@@ -51,7 +67,10 @@ class Engine {
   const EngineStats& stats() const;
   int max_context() const;                   // tokens of one sequence, prompt and answer
   const EngineOptions& options() const;
-  void check_integrity() const;              // of the KV cache against all live sequences
+  std::vector<LiveRequest> live() const;
+  PrefixReport cache_report() const;
+  int64_t flush_cache();                     // forgets what is cached beyond what runs; returns the number of pages given back
+  void check_integrity() const;              // of the KV cache against all live sequences and the prefix cache
 
  private:
   struct State;

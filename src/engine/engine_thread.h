@@ -5,6 +5,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -34,7 +35,7 @@ class EngineThread {
   // From any thread. Throws Error when the request can never run (checked here, on the caller's thread). A request that was refused calls no sink.
   Ticket submit(Request request, Sink sink);
   void cancel(uint64_t id);                  // from any thread; within one step. An id that has ended is ignored
-  // Runs `work` between two steps and waits for it: cache flush, adapters, figures. What it throws, this throws.
+  // Runs `work` between two steps and waits for it: cache flush, adapters, figures. What it throws, this throws. Not from a sink, which is on the thread awaited.
   template <class F> auto between_steps(F work) -> decltype(work(std::declval<Engine&>())) {
     using R = decltype(work(std::declval<Engine&>()));
     auto task = std::make_shared<std::packaged_task<R(Engine&)>>(std::move(work));

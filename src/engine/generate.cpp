@@ -86,7 +86,7 @@ std::vector<Generation> Generator::run_all(std::vector<Request> requests, const 
       for (size_t i = 0; i < event.sampled.size() && !answer.ended; ++i) {
         answer.last = Clock::now();
         if (result.tokens.empty()) answer.first = answer.last;
-        const bool is_end = event.finish == FinishReason::stop && i + 1 == event.sampled.size();
+        const bool is_end = event.stop_token >= 0 && i + 1 == event.sampled.size();
         result.tokens.push_back(std::move(event.sampled[i]));
         if (!is_end) show(index, answer.stops.push(answer.detokenizer.push(result.tokens.back().token)));
         if (answer.stops.stopped()) answer.ended = true;

@@ -40,7 +40,7 @@ KvBudget plan_kv(const Model& model, const EngineOptions& options, int64_t free_
   if (asked && context > trained) log_warn("A context of {} is more than the {} tokens this model was made for: what comes after those may be poor.", context, trained);
 
   const auto bytes_for = [&](int n_tokens) {
-    return kv_bytes_for(model.kv_specs, {options.page_size, options.max_seqs, n_tokens, options.max_batch_tokens}, n_tokens);
+    return kv_bytes_for(model.kv_specs, {options.page_size, options.max_seqs, n_tokens, options.max_batch_tokens, options.prefix_cache ? options.max_seqs : 0}, n_tokens);
   };
   const int64_t limit = options.kv_bytes > 0 ? options.kv_bytes : asked ? free_bytes / 10 * 9 : free_bytes / 4;
   const int fits = longest_that_fits(context, options.page_size, limit, bytes_for);
@@ -50,7 +50,10 @@ KvBudget plan_kv(const Model& model, const EngineOptions& options, int64_t free_
     if (asked) fail("a context of {} needs {:.2f} GB for KV and there are {:.2f} GB: {} would fit", context, gigabytes(bytes_for(context)), gigabytes(limit), fits);
     log_info("The context is cut from {} to {} tokens to fit {:.2f} GB of memory for KV; set the context size to ask for another.", context, fits, gigabytes(limit));
   }
-  return {fits, options.kv_bytes > 0 ? options.kv_bytes : bytes_for(fits)};
+  if (options.kv_bytes > 0) return {fits, options.kv_bytes};
+  // A prefix cache makes use of whatever there is, up to all sequences at their longest.
+  const KvDemand most{options.page_size, options.max_seqs, fits, options.max_batch_tokens, options.prefix_cache ? options.max_seqs : 0};
+  return {fits, options.prefix_cache ? std::max(bytes_for(fits), std::min(limit, kv_bytes_for(model.kv_specs, most, int64_t{fits} * options.max_seqs))) : bytes_for(fits)};
 }
 
 }  // namespace ridge

@@ -25,6 +25,7 @@ struct EngineOptions {
   // Serving.
   std::string policy = "fcfs";               // who of those that wait is taken first: fcfs, priority, lpm (longest cached prefix)
   int target_ttft_ms = 0, target_tpot_ms = 0;    // the scheduler shapes its steps to keep these; 0: none
+  double max_slowdown = 0;                   // of running decodes by prefill in the same step: 0.8 lets a step take 1.8 times as long; 0: no limit
   bool prefix_cache = false;                 // keep what finished sequences computed, for those that begin alike
   int64_t swap_bytes = 0;                    // of host memory for preempted sequences; 0: they are always computed again
   bool profile = false;                      // time every op

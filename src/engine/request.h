@@ -34,6 +34,7 @@ struct Event {
   uint64_t id;
   std::vector<Sampled> sampled;              // new tokens, usually one; a token that stopped the sequence is the last of them
   FinishReason finish = FinishReason::none;
+  int32_t stop_token = -1;                   // with `stop`: the eos or stop token that ended it, last of `sampled` and no part of the text; -1: the filter was done
   std::string error;                         // with FinishReason::error
   std::vector<Sampled> prompt_logprobs;      // where asked for: with the first token, or with the end; of prompt tokens 1, 2, ...
   std::vector<float> embedding;              // with the last event, where asked for

@@ -11,9 +11,8 @@ namespace {
 
 void copy_on_host(std::byte* to, const std::byte* from, int64_t n_bytes) { std::memcpy(to, from, size_t(n_bytes)); }
 
-// Pages [first, last) of a group hold nothing that a query at >= next_position sees. In a windowed group position q is unseen when q <= next_position - window,
-// unless it is a sink; in a recurrent one every page before that of the newest position, from which the next state is made.
-struct UnseenPages { int first, last; };
+// In a windowed group position q is unseen when q <= next_position - window, unless it is a sink; in a recurrent one every page before that of the newest
+// position, from which the next state is made.
 UnseenPages unseen_pages(const KvSpec& spec, int next_position, int page_size) {
   if (spec.kind == KvKind::recurrent) return {0, next_position > 0 ? (next_position - 1) / page_size : 0};
   if (spec.window == 0) return {0, 0};
@@ -32,7 +31,8 @@ KvCache::KvCache(const std::vector<KvSpec>& specs, Backend& backend, const KvCac
     if (spec.kind == KvKind::recurrent && page_size_ != 64) fail("KV page size {}: the model has recurrent layers, whose state is kept every 64 tokens; use 64", page_size_);
   std::vector<KvGroupLayout> layouts = group_specs(specs, page_size_);
   if (layouts.size() > kMaxKvGroups) fail("the model's layers keep {} different kinds of KV; at most {} are supported", layouts.size(), kMaxKvGroups);
-  const KvDemand demand{.page_size = page_size_, .n_seqs = options.max_seqs, .max_context = options.max_context, .max_step_tokens = options.max_step_tokens};
+  const KvDemand demand{.page_size = page_size_, .n_seqs = options.max_seqs, .max_context = options.max_context, .max_step_tokens = options.max_step_tokens,
+                        .n_kept_ends = options.n_kept_ends};
   const std::vector<int> n_pages = divide_pages(layouts, demand, options.max_bytes);
 
   refs_.resize(specs.size());
@@ -48,6 +48,8 @@ KvCache::KvCache(const std::vector<KvSpec>& specs, Backend& backend, const KvCac
     groups_.push_back({std::move(layouts[g]), base, PagePool(n_pages[g])});
   }
 }
+
+UnseenPages KvCache::unseen(int group, int next_position) const { return unseen_pages(groups_[group].layout.spec, next_position, page_size_); }
 
 int64_t KvCache::bytes_per_token() const {
   int64_t sum = 0;
@@ -123,9 +125,11 @@ bool KvCache::fork(Track& to, const Track& from, int n_tokens) {
   return true;
 }
 
-void KvCache::check_integrity(const std::vector<const Track*>& tracks) const {
+void KvCache::check_integrity(const std::vector<const Track*>& tracks, const std::vector<std::vector<int32_t>>& held) const {
   for (size_t g = 0; g < groups_.size(); ++g) {
     std::vector<int> n_refs(groups_[g].pool.n_pages(), 0);
+    if (!held.empty())
+      for (const int32_t page : held[g]) n_refs.at(page)++;
     for (const Track* track : tracks) {
       if (track->pages.empty()) {
         CHECK_EQ(track->n_computed, 0);

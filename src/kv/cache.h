@@ -27,9 +27,13 @@ struct KvCacheOptions {
   int max_context = 0;                       // longest sequence, for the size of windowed groups
   int max_seqs = 1;
   int max_step_tokens = 0;                   // that all sequences together compute in one step: windowed groups hold them on top of the windows
-  // Copies a page inside the device's memory; null: the memory is the host's.
+  int n_kept_ends = 0;                       // ends of sequences whose windows and recurrent states are kept beside those that run (prefix cache)
+  // Copies a page inside the device's memory, or between it and the host's; null: the memory is the host's.
   void (*copy_page)(std::byte* to, const std::byte* from, int64_t n_bytes) = nullptr;
 };
+
+// Pages [first, last) of a track in one group: those before a position that no query from there on sees.
+struct UnseenPages { int first, last; };
 
 class KvCache {
  public:
@@ -45,6 +49,7 @@ class KvCache {
   int n_free_pages(int group) const { return groups_[group].pool.n_free(); }
   int n_pages(int group) const { return groups_[group].pool.n_pages(); }
   const KvSpec& spec(int group) const { return groups_[group].layout.spec; }
+  int n_layers(int group) const { return int(groups_[group].layout.handles.size()); }
 
   // Makes room for positions [0, n_tokens) of the track, all groups or none. False: no pages left (nothing changed).
   [[nodiscard]] bool reserve(Track& track, int n_tokens);
@@ -56,8 +61,19 @@ class KvCache {
   // `from` must still hold what a query at n_tokens sees.
   [[nodiscard]] bool fork(Track& to, const Track& from, int n_tokens);
 
-  // Every page is free xor referenced exactly as often as the given tracks do. CHECKs; tests call it whenever idle.
-  void check_integrity(const std::vector<const Track*>& tracks) const;
+  // For whoever holds pages beside the tracks: the prefix tree.
+  UnseenPages unseen(int group, int next_position) const;
+  int64_t page_bytes(int group) const { return groups_[group].layout.page_bytes; }
+  std::byte* page_at(int group, int32_t page) { return groups_[group].base + page * groups_[group].layout.page_bytes; }
+  int n_refs(int group, int32_t page) const { return groups_[group].pool.n_refs(page); }
+  [[nodiscard]] int32_t take(int group) { return groups_[group].pool.take(); }
+  void share(int group, int32_t page) { groups_[group].pool.share(page); }
+  void drop(int group, int32_t page) { groups_[group].pool.drop(page); }
+  void copy(std::byte* to, const std::byte* from, int64_t n_bytes) const { copy_page_(to, from, n_bytes); }
+
+  // Every page is free xor referenced exactly as often as the given tracks do, and once more for each time it is in `held` (by group). CHECKs; tests call it
+  // whenever idle.
+  void check_integrity(const std::vector<const Track*>& tracks, const std::vector<std::vector<int32_t>>& held = {}) const;
 
  private:
   struct Group { KvGroupLayout layout; std::byte* base; PagePool pool; };

@@ -39,12 +39,12 @@ std::vector<KvGroupLayout> group_specs(const std::vector<KvSpec>& specs, int pag
 int64_t most_pages(const KvGroupLayout& group, const KvDemand& demand) {
   const int64_t whole = demand.n_seqs * div_up(demand.max_context, demand.page_size);
   // Of a recurrent group a sequence keeps one page, and takes those its step writes.
-  if (group.spec.kind == KvKind::recurrent) return std::min(whole, 2 * demand.n_seqs + div_up(demand.max_step_tokens, demand.page_size));
+  if (group.spec.kind == KvKind::recurrent) return std::min(whole, 2 * demand.n_seqs + demand.n_kept_ends + div_up(demand.max_step_tokens, demand.page_size));
   if (group.spec.window == 0) return whole;
   // A sequence keeps the pages its next token sees (a window may begin inside a page), its sinks, and takes those its step writes: the steps' tokens add up
   // to max_step_tokens, but each sequence may begin one more page than they fill.
   const int64_t kept = div_up(group.spec.window, demand.page_size) + 1 + div_up(group.spec.sinks, demand.page_size);
-  return std::min(whole, demand.n_seqs * (kept + 1) + div_up(demand.max_step_tokens, demand.page_size));
+  return std::min(whole, demand.n_seqs * (kept + 1) + demand.n_kept_ends * kept + div_up(demand.max_step_tokens, demand.page_size));
 }
 
 int64_t kv_bytes_for(const std::vector<KvSpec>& specs, const KvDemand& demand, int64_t n_tokens) {

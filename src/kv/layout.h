@@ -25,6 +25,7 @@ struct KvDemand {
   int n_seqs = 1;
   int max_context = 0;                               // longest sequence
   int max_step_tokens = 0;                           // tokens that all sequences together compute in one step
+  int n_kept_ends = 0;                               // ends of sequences whose windows and states are kept beside those that run
 };
 
 // Pages of a group that can be in use at once, however long everything gets: all of max_context, or what the windows can see.

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "model/model.h"
+#include "model/partial_pass.h"
 
 namespace ridge {
 namespace {
@@ -32,12 +33,17 @@ Tensor Pass::angles(int rope) const { return workspace_.angles[static_cast<size_
 
 namespace {
 
-Stream run_blocks(const Model& model, Pass& pass, size_t n_blocks) {
+Stream enter(const Model& model, Pass& pass) {
   Stream stream{.x = pass.workspace().x.slice_rows(0, pass.n_tokens())};
   pass.run(Embed{.out = stream.x, .table = &model.embed, .scale = model.embed_scale});
   if (model.embed_positions.rows > 0) pass.run(Embed{.out = stream.x, .table = &model.embed_positions, .by_position = true, .add = true});
   for (size_t r = 0; r < model.ropes.size(); r++)
     pass.run(RopeAngles{.angles = pass.angles(static_cast<int>(r)), .rope = static_cast<int>(r), .n_freqs = model.ropes[r]->n_freqs()});
+  return stream;
+}
+
+Stream run_blocks(const Model& model, Pass& pass, size_t n_blocks) {
+  Stream stream = enter(model, pass);
   for (size_t b = 0; b < n_blocks; b++) model.blocks[b]->forward(pass, stream);
   return stream;
 }
@@ -50,6 +56,16 @@ Stream forward_blocks(const Model& model, Backend& backend, const Step& step, Wo
   const Stream stream = run_blocks(model, pass, n_blocks);
   backend.end();
   return stream;
+}
+
+void forward_block(const Model& model, Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv, PartialPass& partial) {
+  CHECK_LE(step.n_tokens(), workspace.x.rows);
+  CHECK_LT(partial.n_done, model.blocks.size());
+  backend.begin(step);
+  Pass pass(backend, step, workspace, kv);
+  if (partial.n_done == 0) partial.stream = enter(model, pass);
+  model.blocks[partial.n_done++]->forward(pass, partial.stream);
+  backend.end();
 }
 
 void forward(const Model& model, Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv) {

@@ -16,8 +16,8 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2
   return c;
 }
 
-double uniform(uint64_t seed, uint64_t counter) {
-  const auto r = philox({uint32_t(counter), uint32_t(counter >> 32), 0, 0}, {uint32_t(seed), uint32_t(seed >> 32)});
+double uniform(uint64_t seed, uint64_t counter, uint32_t stream) {
+  const auto r = philox({uint32_t(counter), uint32_t(counter >> 32), stream, 0}, {uint32_t(seed), uint32_t(seed >> 32)});
   const uint64_t bits = (uint64_t{r[0]} << 32 | r[1]) >> 11;
   return double(bits) * 0x1p-53;
 }

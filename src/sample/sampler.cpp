@@ -44,36 +44,62 @@ double log_sum_exp(std::span<const float> logits, float largest) {
   return largest + std::log(sum);
 }
 
+constexpr const char* kNotNumbers = "the model's logits are not numbers (NaN): its weights are damaged, or a number overflowed on the way";
+
+void forbid(std::span<float> logits, std::span<const uint32_t> allowed) {
+  CHECK_GE(allowed.size() * 32, logits.size());
+  for (size_t first = 0; first < logits.size(); first += 32) {
+    const uint32_t word = allowed[first / 32];
+    if (word == ~0u) continue;
+    const size_t n = std::min<size_t>(32, logits.size() - first);
+    for (size_t i = 0; i < n; ++i)
+      if (!(word >> i & 1)) logits[first + i] = -INFINITY;
+  }
+}
+
+// top-n-sigma: the least logit that stays, n standard deviations under the largest. Banned tokens count nowhere.
+float sigma_floor(std::span<const float> logits, float n_sigma, float largest) {
+  double n = 0, sum = 0, squares = 0;
+  for (const float x : logits)
+    if (x != -INFINITY) n += 1, sum += double(x) - largest, squares += (double(x) - largest) * (double(x) - largest);
+  const double mean = sum / n;
+  return float(largest - n_sigma * std::sqrt(std::max(0.0, squares / n - mean * mean)));
+}
+
 }  // namespace
 
 Sampler::Sampler(int n_vocab) : counts_(n_vocab, 0) {}
 
-Sampled Sampler::sample(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> history, int n_prompt, uint64_t seed,
-                        uint64_t counter, std::span<const int32_t> banned) {
+Sampled Sampler::sample(std::span<float> logits, const SampleInput& input) {
   CHECK_EQ(logits.size(), counts_.size());
+  const SamplingParams& params = input.params;
   if (params.n_logprobs >= 0) raw_.assign(logits.begin(), logits.end());
-  adjust(logits, params, history, n_prompt, banned);
+  adjust(logits, input);
   const Largest largest = find_largest(logits);
-  if (largest.token < 0) fail("the model's logits are not numbers (NaN): its weights are damaged, or a number overflowed on the way");
+  if (largest.token < 0) fail("{}", kNotNumbers);
   if (largest.logit == INFINITY) fail("a logit of the model is infinite: its weights are damaged, or a number overflowed on the way");
-  if (largest.logit == -INFINITY) fail("no token may be chosen: logit_bias or min_tokens ban all of them");
-
-  Sampled sampled{.token = largest.token};
-  if (params.temperature > 0 && params.top_k != 1) sampled.token = draw(logits, params, largest.logit, uniform(seed, counter));
-  if (params.n_logprobs >= 0) report_logprobs(sampled, params.n_logprobs);
-  return sampled;
+  if (largest.logit == -INFINITY) {
+    if (!input.allowed.empty()) fail("no token may be chosen: what the grammar allows next, logit_bias or min_tokens (here {}) ban", params.min_tokens);
+    fail("no token may be chosen: logit_bias or min_tokens ban all of them");
+  }
+  int32_t token = largest.token;
+  if (!params.greedy()) token = params.mirostat ? draw_mirostat(logits, input, largest.logit) : draw(logits, input, largest.logit);
+  if (params.n_logprobs < 0) return {.token = token};
+  return score_of(raw_, token, params.n_logprobs);
 }
 
-void Sampler::adjust(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> history, int n_prompt, std::span<const int32_t> banned) {
+void Sampler::adjust(std::span<float> logits, const SampleInput& input) {
+  const SamplingParams& params = input.params;
   for (const auto& [token, bias] : params.logit_bias) {
     CHECK(token >= 0 && size_t(token) < logits.size());
     logits[token] += bias;
   }
-  for (const int32_t token : banned) logits[token] = -INFINITY;
+  for (const int32_t token : input.banned) logits[token] = -INFINITY;
+  if (!input.allowed.empty()) forbid(logits, input.allowed);
 
   if (params.repetition_penalty != 1.0f) {
-    const size_t n = params.penalty_last_n < 0 ? history.size() : std::min(history.size(), size_t(params.penalty_last_n));
-    const std::span<const int32_t> seen = history.last(n);
+    const size_t n = params.penalty_last_n < 0 ? input.history.size() : std::min(input.history.size(), size_t(params.penalty_last_n));
+    const std::span<const int32_t> seen = input.history.last(n);
     for (const int32_t token : seen) {
       if (counts_[token]++ > 0) continue;
       float& x = logits[token];
@@ -82,7 +108,7 @@ void Sampler::adjust(std::span<float> logits, const SamplingParams& params, std:
     for (const int32_t token : seen) counts_[token] = 0;
   }
   if (params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f) {
-    const std::span<const int32_t> generated = history.subspan(n_prompt);
+    const std::span<const int32_t> generated = input.history.subspan(input.n_prompt);
     for (const int32_t token : generated) counts_[token]++;
     for (const int32_t token : generated) {
       if (counts_[token] == 0) continue;
@@ -90,20 +116,27 @@ void Sampler::adjust(std::span<float> logits, const SamplingParams& params, std:
       counts_[token] = 0;
     }
   }
+  if (params.dry_multiplier > 0.0f) penalise_repetitions(logits, params, input.history);
 }
 
-int32_t Sampler::draw(std::span<const float> logits, const SamplingParams& params, float largest, double u) {
-  const double sharpness = 1.0 / params.temperature;
+void Sampler::gather(std::span<const float> logits, int top_k, float least, float largest, double sharpness) {
   const auto weigh = [&](float logit) { return std::exp((double(logit) - largest) * sharpness); };    // the likeliest weighs 1
-  const bool typical = params.typical_p < 1.0f, nucleus = params.top_p < 1.0f;
-
   candidates_.clear();
-  if (params.top_k > 0 && size_t(params.top_k) < logits.size()) {
-    select_top_k(buffer_, logits, params.top_k);
-    for (const TokenLogprob& t : buffer_) candidates_.push_back({t.token, 0, weigh(t.logprob)});
+  if (top_k > 0 && size_t(top_k) < logits.size()) {
+    select_top_k(buffer_, logits, top_k);
+    for (const TokenLogprob& t : buffer_)
+      if (t.logprob >= least && t.logprob != -INFINITY) candidates_.push_back({t.token, 0, weigh(t.logprob)});
   } else {
-    for (size_t i = 0; i < logits.size(); ++i) candidates_.push_back({int32_t(i), 0, weigh(logits[i])});
+    for (size_t i = 0; i < logits.size(); ++i)
+      if (logits[i] >= least && logits[i] != -INFINITY) candidates_.push_back({int32_t(i), 0, weigh(logits[i])});
   }
+}
+
+int32_t Sampler::draw(std::span<const float> logits, const SampleInput& input, float largest) {
+  const SamplingParams& params = input.params;
+  const bool typical = params.typical_p < 1.0f, nucleus = params.top_p < 1.0f, heated_late = params.dynatemp_range > 0.0f;
+  const float least = params.top_n_sigma > 0.0f ? sigma_floor(logits, params.top_n_sigma, largest) : -INFINITY;
+  gather(logits, params.top_k, least, largest, heated_late ? 1.0 : 1.0 / params.temperature);
 
   if (typical) {
     const double total = total_of(candidates_);
@@ -116,8 +149,8 @@ int32_t Sampler::draw(std::span<const float> logits, const SamplingParams& param
   if (nucleus) {
     const double total = total_of(candidates_);
     // All tokens below (1 - top_p) / n hold less than 1 - top_p together: the likeliest that reach top_p are among the others.
-    const double least = total * (1.0 - params.top_p) / double(candidates_.size());
-    std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < least; });
+    const double least_weight = total * (1.0 - params.top_p) / double(candidates_.size());
+    std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < least_weight; });
     for (Candidate& c : candidates_) c.order = -c.weight;
     keep_mass(candidates_, params.top_p * total);
   }
@@ -126,24 +159,61 @@ int32_t Sampler::draw(std::span<const float> logits, const SamplingParams& param
     for (const Candidate& c : candidates_) most = std::max(most, c.weight);
     std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < most * params.min_p; });
   }
-
-  double left = u * total_of(candidates_);
-  for (const Candidate& c : candidates_) {
-    left -= c.weight;
-    if (left < 0) return c.token;
-  }
-  // u * total was rounded up to the total: the last that can be drawn at all.
-  return std::find_if(candidates_.rbegin(), candidates_.rend(), [](const Candidate& c) { return c.weight > 0; })->token;
+  // A stream of its own: whether XTC is on does not change what is drawn when it has nothing to say.
+  if (params.xtc_probability > 0.0f && uniform(input.seed, input.counter, 1) < params.xtc_probability) exclude_top_choices(params);
+  if (heated_late) heat_by_entropy(params);
+  return candidates_[pick(uniform(input.seed, input.counter))].token;
 }
 
-void Sampler::report_logprobs(Sampled& sampled, int n_logprobs) const {
-  const Largest largest = find_largest(raw_);
-  if (largest.token < 0) fail("the model's logits are not numbers (NaN): its weights are damaged, or a number overflowed on the way");
-  const double norm = log_sum_exp(raw_, largest.logit);
-  sampled.logprob = float(raw_[sampled.token] - norm);
-  if (n_logprobs == 0) return;
-  select_top_k(sampled.top, raw_, n_logprobs);
+// Of the tokens at or over the threshold all go but the least likely, so that a sensible one is left.
+void Sampler::exclude_top_choices(const SamplingParams& params) {
+  const double threshold = params.xtc_threshold * total_of(candidates_);
+  const Candidate* last = nullptr;
+  int n_over = 0;
+  for (const Candidate& c : candidates_) {
+    if (c.weight < threshold) continue;
+    n_over++;
+    if (!last || c.weight < last->weight || (c.weight == last->weight && c.token > last->token)) last = &c;
+  }
+  if (n_over < 2) return;
+  const int32_t stays = last->token;
+  std::erase_if(candidates_, [&](const Candidate& c) { return c.weight >= threshold && c.token != stays; });
+}
+
+// T = low + (high - low) * (entropy / its most)^exponent
+void Sampler::heat_by_entropy(const SamplingParams& params) {
+  if (candidates_.size() < 2) return;
+  const double total = total_of(candidates_), low = std::max(0.0f, params.temperature - params.dynatemp_range), high = params.temperature + params.dynatemp_range;
+  double entropy = 0, most = 0;
+  for (const Candidate& c : candidates_) {
+    if (c.weight > 0) entropy -= c.weight / total * std::log(c.weight / total);
+    most = std::max(most, c.weight);
+  }
+  const double share = std::clamp(entropy / std::log(double(candidates_.size())), 0.0, 1.0);
+  const double temperature = low + (high - low) * std::pow(share, double(params.dynatemp_exponent));
+  for (Candidate& c : candidates_) c.weight = c.weight == most ? 1.0 : std::pow(c.weight / most, 1.0 / std::max(temperature, 1e-9));
+}
+
+size_t Sampler::pick(double u) const {
+  double left = u * total_of(candidates_);
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    left -= candidates_[i].weight;
+    if (left < 0) return i;
+  }
+  // u * total was rounded up to the total: the last that can be drawn at all.
+  const auto last = std::find_if(candidates_.rbegin(), candidates_.rend(), [](const Candidate& c) { return c.weight > 0; });
+  return size_t(candidates_.rend() - last) - 1;
+}
+
+Sampled score_of(std::span<const float> logits, int32_t token, int n_logprobs) {
+  const Largest largest = find_largest(logits);
+  if (largest.token < 0) fail("{}", kNotNumbers);
+  const double norm = log_sum_exp(logits, largest.logit);
+  Sampled sampled{.token = token, .logprob = float(logits[token] - norm)};
+  if (n_logprobs <= 0) return sampled;
+  select_top_k(sampled.top, logits, n_logprobs);
   for (TokenLogprob& t : sampled.top) t.logprob = float(double(t.logprob) - norm);
+  return sampled;
 }
 
 }  // namespace ridge

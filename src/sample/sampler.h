@@ -1,11 +1,12 @@
 // One token from one row of logits, in this order:
 //   1. logprobs are taken from the logits as the model gave them
-//   2. logit bias, then banned tokens
+//   2. logit bias, then banned tokens and those a filter does not allow
 //   3. repetition penalty (Hugging Face's: a positive logit is divided, a negative one multiplied, once per token of the last n, prompt included),
-//      presence and frequency penalties (OpenAI's: over generated tokens only)
+//      presence and frequency penalties (OpenAI's: over generated tokens only), DRY (dry.cpp)
 //   4. temperature; 0 takes the largest logit here, the lowest id among equals
-//   5. cuts, each renormalising what the last one left: top-k, typical, top-p, min-p (llama.cpp's order)
-//   6. a draw from a counter-based generator, so that token n of a request depends on (seed, n) alone and not on what else runs
+//   5. cuts, each renormalising what the last one left: top-n-sigma, top-k, typical, top-p, min-p, XTC (llama.cpp's order); or mirostat instead of them all.
+//      A dynamic temperature follows the cuts, as its measure is what they left; the cuts then see a temperature of 1
+//   6. a draw from a counter-based generator, so that token n of a request depends on (seed, n) and its tokens so far, not on what else runs
 // Nothing sorts the vocabulary: greedy is one pass, top-k keeps a small buffer above a rising threshold, top-p first drops what cannot be in it.
 #pragma once
 #include <array>
@@ -15,24 +16,38 @@
 
 namespace ridge {
 
+struct SampleInput {
+  const SamplingParams& params;
+  std::span<const int32_t> history = {};     // prompt and generated tokens, for the penalties
+  int n_prompt = 0;
+  uint64_t seed = 0, counter = 0;
+  std::span<const int32_t> banned = {};      // ids that may not be chosen now (eos before min_tokens)
+  std::span<const uint32_t> allowed = {};    // a filter's mask, see TokenFilter; empty: all are allowed
+  float* mirostat_mu = nullptr;              // the sequence's, where params.mirostat: 2 * tau before its first token
+};
+
 class Sampler {
  public:
   explicit Sampler(int n_vocab);
-  // `history`: prompt and generated tokens, for the penalties. `logits` is scratch afterwards. NaN or +inf in the logits throws Error.
-  // `banned`: ids that may not be chosen now (eos before min_tokens).
-  Sampled sample(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> history, int n_prompt, uint64_t seed, uint64_t counter,
-                 std::span<const int32_t> banned = {});
+  // `logits` is scratch afterwards. NaN or +inf in the logits throws Error.
+  Sampled sample(std::span<float> logits, const SampleInput& input);
 
  private:
   struct Candidate { int32_t token; double order, weight; };   // weight: probability times a factor common to all; order: what a cut sorts by
-  void adjust(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> history, int n_prompt, std::span<const int32_t> banned);
-  int32_t draw(std::span<const float> logits, const SamplingParams& params, float largest, double u);
-  void report_logprobs(Sampled& sampled, int n_logprobs) const;
+  void adjust(std::span<float> logits, const SampleInput& input);
+  void penalise_repetitions(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> history);      // DRY
+  int32_t draw(std::span<const float> logits, const SampleInput& input, float largest);
+  int32_t draw_mirostat(std::span<const float> logits, const SampleInput& input, float largest);
+  void gather(std::span<const float> logits, int top_k, float least, float largest, double sharpness);     // into candidates_
+  void exclude_top_choices(const SamplingParams& params);                                                  // XTC
+  void heat_by_entropy(const SamplingParams& params);
+  size_t pick(double u) const;                                 // an index into candidates_
 
   std::vector<Candidate> candidates_;        // reused
   std::vector<TokenLogprob> buffer_;         // reused
   std::vector<float> raw_;                   // the logits before step 2, when logprobs are wanted
   std::vector<int32_t> counts_;              // by token; zero between calls
+  std::vector<int32_t> matches_;             // DRY's, reused
 };
 
 struct Largest { int32_t token; float logit; };
@@ -42,8 +57,11 @@ Largest find_largest(std::span<const float> logits);
 // The k largest logits in descending order (lower ids first among equals) into `out`.
 void select_top_k(std::vector<TokenLogprob>& out, std::span<const float> logits, int k);
 
-// Philox-4x32-10: uniform in [0, 1) from (seed, counter).
-double uniform(uint64_t seed, uint64_t counter);
+// The token's logprob and the n_logprobs likeliest, of a row of the model's logits. NaN throws Error.
+Sampled score_of(std::span<const float> logits, int32_t token, int n_logprobs);
+
+// Philox-4x32-10: uniform in [0, 1) from (seed, counter). Streams are independent of each other.
+double uniform(uint64_t seed, uint64_t counter, uint32_t stream = 0);
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 // A seed for a request that names none.

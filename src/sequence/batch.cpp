@@ -34,7 +34,7 @@ void fill_step(Step& step, std::span<const Grant> grants, int page_size, const R
     }
     const int index = step.add_seq(seq);
     for (int position = track.n_computed; position < n_context; ++position)
-      step.add_token(sequence.tokens[position], position, index, sequence.wants_all_logits || position == sequence.n_known() - 1);
+      step.add_token(sequence.tokens[position], position, index, sequence.asks_for_logits(position));
   }
 }
 

@@ -16,7 +16,7 @@ struct Grant {
 // Writes frequencies of every rope for a class into a Step's rope row (rope_freqs): the model's part, so that `sequence` need not know the model.
 using RopeRow = std::function<void(Step& step, int row, int rope_class)>;
 
-// A row asks for logits when it is the last known token of its sequence, or always when the sequence wants all logits.
+// Which rows ask for logits the sequence says: its last known token's, those that score its prompt, or all.
 void fill_step(Step& step, std::span<const Grant> grants, int page_size, const RopeRow& rope_row);
 
 }  // namespace ridge

@@ -21,6 +21,18 @@ void SamplingParams::validate() const {
   check_range("min_p", min_p, 0.0f, 1.0f);
   check_range("typical_p", typical_p, 0.0f, 1.0f);
   if (typical_p == 0.0f) fail("typical_p = 0: must be more than 0, 1 switches it off");
+  check_range("dynatemp_range", dynatemp_range, 0.0f, 100.0f);
+  check_range("dynatemp_exponent", dynatemp_exponent, 0.0f, 100.0f);
+  check_range("top_n_sigma", top_n_sigma, -1.0f, 100.0f);
+  check_range("xtc_probability", xtc_probability, 0.0f, 1.0f);
+  check_range("xtc_threshold", xtc_threshold, 0.0f, 1.0f);
+  if (mirostat < 0 || mirostat > 2) fail("mirostat = {}: must be 0 (off), 1 or 2", mirostat);
+  check_range("mirostat_tau", mirostat_tau, 0.0f, 100.0f);
+  check_range("mirostat_eta", mirostat_eta, 0.0f, 10.0f);
+  check_range("dry_multiplier", dry_multiplier, 0.0f, 100.0f);
+  check_range("dry_base", dry_base, 1.0f, 100.0f);
+  if (dry_allowed_length < 0) fail("dry_allowed_length = {}: must be 0 or more", dry_allowed_length);
+  if (dry_penalty_last_n < -1) fail("dry_penalty_last_n = {}: must be -1 (all tokens), 0 (none) or more", dry_penalty_last_n);
   check_range("repetition_penalty", repetition_penalty, 0.01f, 100.0f);
   check_range("presence_penalty", presence_penalty, -100.0f, 100.0f);
   check_range("frequency_penalty", frequency_penalty, -100.0f, 100.0f);

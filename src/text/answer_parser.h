@@ -39,11 +39,17 @@ class AnswerFormat {
 
   virtual std::string_view name() const = 0;
   virtual bool has_tools() const = 0;
-  virtual std::string reasoning_end() const = 0;                // "</think>"; empty: the family does not think
-  // `prompt_tail`: the end of the rendered prompt: a template may have opened a thought already. `with_tools`: calls are looked for.
-  virtual std::unique_ptr<AnswerParser> parser(std::string_view prompt_tail, bool with_tools) const = 0;
+  virtual std::string reasoning_begin() const = 0;              // "<think>"; empty: the family does not think
+  virtual std::string reasoning_end() const = 0;                // "</think>"
+  // `prompt_tail`: the end of the rendered prompt: a template may have opened a thought already. `with_tools`: calls are looked for. `tools`: OpenAI's list, for
+  // families that write values without quotes: their types are the schema's (without it, what reads as JSON is JSON).
+  virtual std::unique_ptr<AnswerParser> parser(std::string_view prompt_tail, bool with_tools, const Json& tools = nullptr) const = 0;
   // GBNF of an answer under a tool choice that needs constraining (required, named; automatic with strict tools), or nothing. `tools` is OpenAI's list.
   virtual std::optional<std::string> tool_grammar(const Json& tools, ToolChoice choice, std::string_view named, bool parallel, std::string_view prompt_tail) const = 0;
 };
+
+// Messages as a template can take them: arguments of earlier calls become objects (or stay text, where the template wants text); what is not JSON is kept as text or
+// wrapped, ids and types that are missing are added. A conversation with a bad call goes on.
+Json normalize_messages(const Json& messages, std::string_view template_source);
 
 }  // namespace ridge

@@ -25,8 +25,10 @@ class GrammarCompiler {
   std::shared_ptr<const CompiledGrammar> regex(std::string_view pattern);
   std::shared_ptr<const CompiledGrammar> choice(const std::vector<std::string>& choices);
   std::shared_ptr<const CompiledGrammar> gbnf(std::string_view grammar);     // its rule `root`
-  // For one answer.
-  std::shared_ptr<TokenFilter> start(std::shared_ptr<const CompiledGrammar> grammar) const;
+  // For one answer. After `soft_end` tokens the answer hurries: where a text, list or object may end, it ends. Three quarters of max_tokens let nearly every document be whole.
+  std::shared_ptr<TokenFilter> start(std::shared_ptr<const CompiledGrammar> grammar, int soft_end = kNoSoftEnd) const;
+  static constexpr int kNoSoftEnd = 1 << 30;
+  static bool available();                   // false: built without xgrammar; everything else throws Error then
 
  private:
   struct State;

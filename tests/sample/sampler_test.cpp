@@ -25,7 +25,7 @@ std::vector<float> random_logits(int n, uint32_t seed, float spread = 2.0f) {
 Sampled sample_once(std::vector<float> logits, const SamplingParams& params, uint64_t seed = 1, uint64_t counter = 0, std::vector<int32_t> history = {},
                     int n_prompt = 0, std::vector<int32_t> banned = {}) {
   Sampler sampler(int(logits.size()));
-  return sampler.sample(logits, params, history, n_prompt, seed, counter, banned);
+  return sampler.sample(logits, {.params = params, .history = history, .n_prompt = n_prompt, .seed = seed, .counter = counter, .banned = banned});
 }
 
 std::vector<double> normalised(std::vector<double> p) {
@@ -96,7 +96,7 @@ TEST(Sampler, DrawsFollowTheDistributionOfEveryCombinationOfCuts) {
     Sampler sampler(kVocab);
     for (int i = 0; i < kDraws; ++i) {
       std::vector<float> scratch = logits;
-      n[sampler.sample(scratch, params, {}, 0, 7, i).token]++;
+      n[sampler.sample(scratch, {.params = params, .seed = 7, .counter = uint64_t(i)}).token]++;
     }
     for (int t = 0; t < kVocab; ++t) {
       const double sigma = std::sqrt(expected[t] * (1 - expected[t]) / kDraws);
@@ -120,7 +120,7 @@ TEST(Sampler, CutsKeepExactlyTheTokensOfAFullSortInALargeVocabulary) {
       Sampler sampler(kVocab);
       for (int i = 0; i < 100; ++i) {
         std::vector<float> scratch = logits;
-        EXPECT_GT(expected[sampler.sample(scratch, params, {}, 0, 11, i).token], 0);
+        EXPECT_GT(expected[sampler.sample(scratch, {.params = params, .seed = 11, .counter = uint64_t(i)}).token], 0);
       }
     }
   }
@@ -185,14 +185,15 @@ TEST(Sampler, PresenceAndFrequencyCountGeneratedTokensOnly) {
 TEST(Sampler, OneCallLeavesNoTraceInTheNext) {
   SamplingParams params;
   params.temperature = 0;
-  params.repetition_penalty = 1.5f, params.presence_penalty = 0.5f, params.frequency_penalty = 0.5f;
+  params.repetition_penalty = 1.5f, params.presence_penalty = 0.5f, params.frequency_penalty = 0.5f, params.dry_multiplier = 0.5f, params.dry_allowed_length = 1;
   Sampler used(50);
   std::mt19937 random(1);
   for (int round = 0; round < 50; ++round) {
     std::vector<int32_t> history(30);
     for (int32_t& t : history) t = int32_t(random() % 50);
     std::vector<float> a = random_logits(50, round), b = a;
-    EXPECT_EQ(used.sample(a, params, history, 10, 1, round).token, Sampler(50).sample(b, params, history, 10, 1, round).token);
+    const SampleInput input{.params = params, .history = history, .n_prompt = 10, .seed = 1, .counter = uint64_t(round)};
+    EXPECT_EQ(used.sample(a, input).token, Sampler(50).sample(b, input).token);
   }
 }
 
@@ -283,6 +284,18 @@ TEST(SamplingParams, EveryFieldOutOfRangeIsRefusedByName) {
   refused("presence_penalty", [](auto& p) { p.presence_penalty = NAN; });
   refused("frequency_penalty", [](auto& p) { p.frequency_penalty = 1000; });
   refused("penalty_last_n", [](auto& p) { p.penalty_last_n = -2; });
+  refused("dynatemp_range", [](auto& p) { p.dynatemp_range = -1; });
+  refused("dynatemp_exponent", [](auto& p) { p.dynatemp_exponent = NAN; });
+  refused("top_n_sigma", [](auto& p) { p.top_n_sigma = -2; });
+  refused("xtc_probability", [](auto& p) { p.xtc_probability = 1.5f; });
+  refused("xtc_threshold", [](auto& p) { p.xtc_threshold = -0.1f; });
+  refused("mirostat", [](auto& p) { p.mirostat = 3; });
+  refused("mirostat_tau", [](auto& p) { p.mirostat_tau = -1; });
+  refused("mirostat_eta", [](auto& p) { p.mirostat_eta = NAN; });
+  refused("dry_multiplier", [](auto& p) { p.dry_multiplier = -1; });
+  refused("dry_base", [](auto& p) { p.dry_base = 0.5f; });
+  refused("dry_allowed_length", [](auto& p) { p.dry_allowed_length = -1; });
+  refused("dry_penalty_last_n", [](auto& p) { p.dry_penalty_last_n = -2; });
   refused("logit_bias", [](auto& p) { p.logit_bias[3] = NAN; });
   refused("logit_bias", [](auto& p) { p.logit_bias[-3] = 1; });
   refused("max_tokens", [](auto& p) { p.max_tokens = -2; });

@@ -1,0 +1,211 @@
+// The same request gives the same tokens with the same probabilities, to the last bit, however it was served: alone, in a full batch, in chunks, in slices, after
+// a prefix hit of whole pages or of a part of one, after preemption, and after a stay in host memory. For every kind of layer there is.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <random>
+
+#include "base/log.h"
+#include "engine/engine.h"
+
+namespace ridge {
+namespace {
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;               // of the chosen ones and of the likeliest beside them
+  FinishReason finish = FinishReason::none;
+  RequestTiming timing;
+  bool operator==(const Answer& o) const { return tokens == o.tokens && logprobs == o.logprobs && finish == o.finish; }
+};
+
+std::string folder_of(const std::string& name) {
+  for (const char* root : {RIDGE_SOURCE_DIR "/tests/data/golden/", RIDGE_SOURCE_DIR "/../shared/golden/"})
+    if (std::filesystem::is_directory(root + name)) return root + name;
+  return "";
+}
+
+// Texts that begin alike in many ways: one of n tokens, its beginnings, and others that part from it.
+std::vector<Request> requests_of(int n_vocab, int page_size) {
+  std::mt19937 random(7);
+  const auto text = [&](int n) {
+    std::vector<int32_t> tokens(static_cast<size_t>(n));
+    for (int32_t& t : tokens) t = int32_t(random() % uint32_t(n_vocab));
+    return tokens;
+  };
+  const std::vector<int32_t> first = text(3 * page_size);
+  std::vector<Request> requests;
+  const auto ask = [&](int n_common, int n_own, int n_new) {
+    Request& r = requests.emplace_back();
+    r.prompt.assign(first.begin(), first.begin() + n_common);
+    const std::vector<int32_t> own = text(n_own);
+    r.prompt.insert(r.prompt.end(), own.begin(), own.end());
+    r.params = {.temperature = requests.size() % 2 ? 0.0f : 0.9f, .seed = 11, .max_tokens = n_new, .ignore_eos = true, .n_logprobs = 3};
+  };
+  ask(3 * page_size, 0, page_size + 5);
+  ask(3 * page_size, 0, 8);                                    // known wholly
+  ask(2 * page_size, 9, 6);                                    // two whole pages
+  ask(2 * page_size + page_size / 2 + 3, 12, 10);              // two and a part
+  ask(page_size - 3, page_size, 5);                            // a part of one
+  ask(0, page_size + 3, 12);
+  ask(3 * page_size, page_size / 2, 9);
+  return requests;
+}
+
+std::map<uint64_t, Answer> run(Engine& engine, const std::function<void()>& between_steps = {}) {
+  std::map<uint64_t, Answer> answers;
+  for (int n_steps = 0; !engine.idle() && n_steps < 20'000; ++n_steps) {
+    for (const Event& event : engine.step()) {
+      Answer& a = answers[event.id];
+      for (const Sampled& s : event.sampled) {
+        a.tokens.push_back(s.token);
+        a.logprobs.push_back(s.logprob);
+        for (const TokenLogprob& t : s.top) a.logprobs.push_back(t.logprob);
+      }
+      a.finish = event.finish;
+      a.timing = event.timing;
+    }
+    engine.check_integrity();
+    if (between_steps) between_steps();
+  }
+  EXPECT_TRUE(engine.idle());
+  return answers;
+}
+
+std::vector<Answer> one_by_one(Engine& engine, const std::vector<Request>& requests) {
+  std::vector<Answer> answers;
+  for (const Request& request : requests) {
+    const uint64_t id = engine.submit(request);
+    answers.push_back(run(engine)[id]);
+  }
+  return answers;
+}
+
+std::vector<Answer> together(Engine& engine, const std::vector<Request>& requests) {
+  std::vector<uint64_t> ids;
+  for (const Request& request : requests) ids.push_back(engine.submit(request));
+  auto by_id = run(engine);
+  std::vector<Answer> answers;
+  for (const uint64_t id : ids) answers.push_back(by_id[id]);
+  return answers;
+}
+
+class SameTokens : public testing::TestWithParam<std::string> {};
+
+TEST_P(SameTokens, HoweverARequestIsServed) {
+  const std::string folder = folder_of(GetParam());
+  if (folder.empty()) GTEST_SKIP() << "no golden checkpoint " << GetParam() << " beside the project";
+  set_log_level(LogLevel::error);
+  const Checkpoint checkpoint = open_checkpoint(folder);
+  EngineOptions plain{.device = "cpu", .n_threads = 1};
+  plain.activations = FormatId::f32;
+  plain.max_seqs = 8;
+  plain.max_batch_tokens = 128;
+  plain.page_size = 16;
+  plain.max_context = 24;
+  const int page_size = Engine(checkpoint, plain).options().page_size;       // 64 where there is a state
+  plain.max_context = 5 * page_size;
+  plain.kv_bytes = int64_t{1} << 28;
+  int n_vocab = 0;
+  std::vector<Request> requests;
+  std::vector<Answer> expected;
+  int64_t enough = 0;
+  const auto expect_same = [&](const std::vector<Answer>& answers, const std::string& how) {
+    ASSERT_EQ(answers.size(), expected.size());
+    for (size_t i = 0; i < answers.size(); ++i) EXPECT_TRUE(answers[i] == expected[i]) << GetParam() << ", request " << i << ", " << how;
+  };
+  {
+    Engine engine(checkpoint, plain);
+    n_vocab = engine.model().n_vocab;
+    requests = requests_of(n_vocab, page_size);
+    expected = one_by_one(engine, requests);
+    for (const Answer& a : expected) EXPECT_EQ(a.finish, FinishReason::length);
+    expect_same(together(engine, requests), "in a full batch");
+    // Memory for hardly more than one of them.
+    for (int g = 0; g < engine.kv().n_groups(); ++g) enough += engine.kv().page_bytes(g) * 6;
+  }
+  {
+    EngineOptions o = plain;
+    o.max_batch_tokens = 7;
+    Engine engine(checkpoint, o);
+    expect_same(together(engine, requests), "in chunks");
+  }
+  EngineOptions cached = plain;
+  cached.prefix_cache = true;
+  {
+    Engine engine(checkpoint, cached);
+    const auto answers = one_by_one(engine, requests);
+    expect_same(answers, "after a prefix hit");
+    EXPECT_EQ(answers[1].timing.n_cached, 3 * page_size - 1) << "known wholly";
+    EXPECT_EQ(answers[2].timing.n_cached, 2 * page_size);
+    EXPECT_EQ(answers[3].timing.n_cached, 2 * page_size + page_size / 2 + 3);
+    EXPECT_EQ(answers[4].timing.n_cached, page_size - 3);
+    EXPECT_EQ(answers[5].timing.n_cached, 0);
+    EXPECT_EQ(answers[6].timing.n_cached, 3 * page_size);
+    expect_same(one_by_one(engine, requests), "after a prefix hit of everything");
+    EXPECT_GT(engine.flush_cache(), 0);
+    for (int g = 0; g < engine.kv().n_groups(); ++g) EXPECT_EQ(engine.kv().n_free_pages(g), engine.kv().n_pages(g));
+    expect_same(together(engine, requests), "of a prefix that another was computing");
+    EXPECT_GT(engine.cache_report().n_hits, 10);
+  }
+  for (const bool shared : {true, false})
+    for (const bool swaps : {false, true}) {
+      EngineOptions o = shared ? cached : plain;
+      o.kv_bytes = enough;
+      o.max_batch_tokens = 40;
+      o.swap_bytes = swaps ? enough : 0;
+      Engine engine(checkpoint, o);
+      std::mt19937 random(3);
+      std::vector<Answer> answers;
+      for (int round = 0; round < 3; ++round) {
+        // Earlier arrivals take the pages of later ones, and everybody is thrown out at some time.
+        std::vector<uint64_t> ids;
+        for (const Request& request : requests) ids.push_back(engine.submit(request));
+        auto by_id = run(engine, [&] {
+          if (random() % 4 == 0) engine.preempt(ids[random() % ids.size()]);
+        });
+        answers.clear();
+        for (const uint64_t id : ids) answers.push_back(by_id[id]);
+        expect_same(answers, std::string("after preemption") + (shared ? ", cached" : "") + (swaps ? ", swapped" : ""));
+      }
+      EXPECT_GT(engine.stats().n_preemptions, 3) << "the test no longer reaches preemption";
+      if (swaps) {
+        EXPECT_GT(engine.cache_report().n_swapped_in, 0) << "the test no longer reaches host memory";
+      }
+    }
+  {
+    // A step may take hardly longer for the prefill in it: everything that arrives while another decodes is computed in slices.
+    EngineOptions o = cached;
+    o.max_slowdown = 0.01;
+    Engine engine(checkpoint, o);
+    one_by_one(engine, {requests[5], requests[5], requests[0]});     // the cost of steps becomes known
+    engine.flush_cache();
+    std::vector<uint64_t> ids;
+    std::map<uint64_t, Answer> by_id;
+    for (const Request& request : requests) {
+      ids.push_back(engine.submit(request));
+      for (int i = 0; i < 3; ++i)
+        for (const Event& event : engine.step())
+          for (const Sampled& s : event.sampled) {
+            by_id[event.id].tokens.push_back(s.token);
+            by_id[event.id].finish = event.finish;
+          }
+      engine.check_integrity();
+    }
+    for (auto& [id, rest] : run(engine)) {
+      Answer& a = by_id[id];
+      a.tokens.insert(a.tokens.end(), rest.tokens.begin(), rest.tokens.end());
+    }
+    for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(by_id[ids[i]].tokens, expected[i].tokens) << GetParam() << ", request " << i << ", in slices";
+  }
+  set_log_level(LogLevel::info);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SameTokens,
+                         testing::Values("llama", "qwen3", "qwen3_moe", "mistral_swa", "gemma3", "gpt_oss", "deepseek_v3", "deepseek_v4", "mamba", "mamba2", "qwen3_next", "falcon_h1", "lfm2",
+                                         "kimi_linear", "phi3_longrope_cross"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace ridge

@@ -1,0 +1,118 @@
+"""The official OpenAI and Anthropic clients against a live server.
+
+Makes a virtual environment with the two packages (once), starts `ridge serve` with ridge-tiny, and runs the checks beside this file; then a few with smollm2 where its
+files are in the cache. Exits with 77 (skipped, for ctest) only when the packages cannot be had.
+
+Usage: conformance_test.py PATH_OF_RIDGE FOLDER_FOR_THE_ENVIRONMENT [words of the checks to run]
+"""
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+PACKAGES = ["openai==3.49.0", "anthropic==2.8.0"]
+KEY = "key-" + secrets.token_hex(8)
+
+
+def environment(folder):
+    """A Python that has the packages, or None."""
+    python = os.path.join(folder, "bin", "python")
+    wanted = f"import openai, anthropic; assert [f'openai=={{openai.__version__}}', f'anthropic=={{anthropic.__version__}}'] == {PACKAGES!r}"
+    if os.path.exists(python) and subprocess.run([python, "-c", wanted], capture_output=True).returncode == 0:
+        return python
+    made = subprocess.run([sys.executable, "-m", "venv", folder], capture_output=True).returncode == 0
+    if not made:
+        print("skipped: python3 -m venv does not work here (python3-venv is missing)")
+        return None
+    done = subprocess.run([python, "-m", "pip", "install", "-q", *PACKAGES], capture_output=True, text=True, timeout=600)
+    if done.returncode != 0:
+        print(f"skipped: pip cannot install {' '.join(PACKAGES)}:\n{done.stderr[-1500:]}")
+        return None
+    return python
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    def __init__(self, ridge, model, name, *flags):
+        self.port, self.name = free_port(), name
+        self.process = subprocess.Popen([ridge, "serve", model, "--host", "127.0.0.1", "--port", str(self.port), "--served-model-name", name, "--api-key", KEY, *flags],
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
+        os.set_blocking(self.process.stderr.fileno(), False)
+
+    def log(self):
+        try:
+            return self.process.stderr.read() or ""
+        except OSError:
+            return ""
+
+    def wait(self, seconds=120):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                sys.exit(f"ridge serve ended with {self.process.returncode}:\n{self.log()}")
+            try:
+                if urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5).status == 200:
+                    return
+            except (urllib.error.URLError, OSError):
+                pass
+            time.sleep(0.1)
+        sys.exit(f"ridge serve was not ready after {seconds} seconds:\n{self.log()}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                raise
+        self.process.stderr.close()
+
+
+def run(python, server, suite, words):
+    env = os.environ | {"RIDGE_PORT": str(server.port), "RIDGE_MODEL": server.name, "RIDGE_KEY": KEY, "RIDGE_SUITE": suite}
+    done = subprocess.Popen([python, os.path.join(HERE, "run_checks.py"), *words], env=env)
+    while done.poll() is None:
+        server.log()                       # keeps the server's pipe from filling
+        time.sleep(0.2)
+    if server.process.poll() is not None:
+        print(f"the server ended by itself with {server.process.returncode}")
+        return 1
+    return done.returncode
+
+
+def main():
+    ridge, folder, words = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3:]
+    python = environment(folder)
+    if not python:
+        return 77
+    failed = 0
+    with Server(ridge, os.path.join(SOURCE, "models", "ridge-tiny"), "ridge-tiny", "--chat-template", os.path.join(HERE, "chat_template.jinja"), "--max-num-seqs", "16") as server:
+        server.wait()
+        failed |= run(python, server, "tiny", words)
+    listed = subprocess.run([ridge, "list"], capture_output=True, text=True).stdout
+    if not any(line.split()[:1] == ["smollm2"] for line in listed.splitlines()):
+        print("smollm2 is not in the cache (`ridge pull smollm2`): its checks are left out")
+        return failed
+    with Server(ridge, "smollm2", "smollm2") as server:
+        server.wait()
+        failed |= run(python, server, "smollm2", words)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
