@@ -21,7 +21,7 @@ void add_http_flags(CLI::App& c, ServeFlags& f) {
   const char* group = "Where and for whom";
   c.add_option("--host", f.host, "Address to listen at; 0.0.0.0: every interface")->capture_default_str()->group(group);
   c.add_option("--port", f.port, "Port; 0: any free one")->check(CLI::Range(0, 65535))->capture_default_str()->group(group);
-  c.add_option("--api-key", f.api_keys, "A key that requests must carry (may be given several times; also the environment's RIDGE_API_KEY)")->group(group);
+  c.add_option("--api-key", f.api_keys, "A key that requests must carry (may be given several times; also the environment's RIDGE_API_KEY)")->allow_extra_args(false)->group(group);
   c.add_option("--api-key-file", f.api_key_file, "A file with one key per line")->group(group);
   c.add_option("--ssl-certfile,--ssl-cert-file", f.certificate, "TLS: the certificate chain, a PEM file")->group(group);
   c.add_option("--ssl-keyfile,--ssl-key-file", f.key, "TLS: the key, a PEM file")->group(group);
@@ -41,7 +41,7 @@ void add_http_flags(CLI::App& c, ServeFlags& f) {
 
 void add_text_flags(CLI::App& c, ServeFlags& f) {
   const char* group = "What requests see";
-  c.add_option("--served-model-name,--alias", f.names, "Name of the model in the API; several are possible, answers carry the first")->group(group);
+  c.add_option("--served-model-name,--alias", f.names, "Name of the model in the API; may be given several times, answers carry the first")->allow_extra_args(false)->group(group);
   c.add_option("--chat-template", f.chat_template, "Chat template: a file, or the Jinja text itself; else the model's own")->group(group);
   c.add_option("--default-chat-template-kwargs", f.template_kwargs, "JSON object of variables for the chat template, such as {\"enable_thinking\": false}")->group(group);
   c.add_option("--tool-call-parser", f.tool_parser, "How tool calls and thoughts are written; auto: as the chat template does")->capture_default_str()->group(group);

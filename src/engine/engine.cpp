@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <unordered_set>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "engine/mask_worker.h"
 #include "engine/sliced_prefill.h"
 #include "kv/prefix_tree.h"
+#include "model/adapter.h"
 #include "model/diagnosis.h"
 
 namespace ridge {
@@ -86,7 +88,8 @@ struct Engine::State {
       : options(checked(std::move(given))),
         device(make_backend(options)),
         ledger(*device, options.profile ? Ledger::Mode::time : Ledger::Mode::count),
-        model(load_model(checkpoint, ledger, {options.activations, options.kv_format, options.rope_dynamic_exact, options.index_with_hindsight, options.progress})),
+        adapted(ledger),
+        model(load_model(checkpoint, adapted, {options.activations, options.kv_format, options.rope_dynamic_exact, options.index_with_hindsight, options.progress})),
         budget(plan_kv(*model, settle_prefix_cache(settle_page_size(options, *model), *model), free_memory(options.device))),
         kv(model->kv_specs, ledger, {.page_size = options.page_size, .max_bytes = budget.bytes, .max_context = budget.max_context, .max_seqs = options.max_seqs,
                                      .max_step_tokens = options.max_batch_tokens, .n_kept_ends = options.prefix_cache ? options.max_seqs : 0,
@@ -95,7 +98,7 @@ struct Engine::State {
         step(step_limits(*model, kv, options, budget.max_context)),
         tree(make_tree()),
         scheduler(kv, scheduler_limits(options, *model), tree.get()),
-        slices(can_slice(options) ? std::make_unique<SlicedPrefill>(*model, ledger, kv, budget.max_context) : nullptr),
+        slices(can_slice(options) ? std::make_unique<SlicedPrefill>(*model, adapted, kv, budget.max_context) : nullptr),
         sampler(model->n_vocab),
         masks(model->n_vocab),
         logits(model->n_vocab),
@@ -113,6 +116,8 @@ struct Engine::State {
   void account_for_decoding(const Plan& plan, double seconds);
   void follow_rope_classes();
   void run_slice(const Slice& slice);
+  void follow_adapters(const Plan& plan);
+  void find_adapter_targets();
   void ask_for_masks(const Plan& plan);
   void collect(std::vector<Event>& events, const Plan& plan);
   void look_at_row(Sequence& sequence, int position, int logit_row);
@@ -127,6 +132,7 @@ struct Engine::State {
   EngineOptions options;
   std::unique_ptr<Backend> device;
   Ledger ledger;
+  AdaptedBackend adapted;                              // around the ledger: passes go through it
   std::unique_ptr<Model> model;
   KvBudget budget;
   KvCache kv;
@@ -142,6 +148,9 @@ struct Engine::State {
   const Peak* peaks = nullptr;                         // of the step's logit rows, where the device finds them
   std::vector<int32_t> eos_ids, banned;
   RopeRow rope_row;
+  struct LoadedAdapter { std::shared_ptr<const Adapter> adapter; uint64_t serial; };
+  std::map<std::string, LoadedAdapter> adapters;       // by name
+  uint64_t next_adapter = 1;                           // so that one name loaded twice is two adapters to the prefix cache
   LogitsSink sink;
   std::vector<Event> pending;                          // what happened between steps
   std::unordered_set<uint64_t> told_of_restart;        // ids whose restarts in exact mode were logged once
@@ -163,7 +172,8 @@ std::vector<Event> Engine::step() {
   if (!plan.grants.empty()) {
     s.ask_for_masks(plan);
     fill_step(s.step, plan.grants, s.kv.page_size(), s.rope_row);
-    forward(*s.model, s.ledger, s.step, s.workspace, s.kv.refs());
+    s.follow_adapters(plan);
+    forward(*s.model, s.adapted, s.step, s.workspace, s.kv.refs());
     s.masks.wait();
     s.stats.n_steps++;
   }
@@ -191,6 +201,8 @@ void Engine::State::account_for_decoding(const Plan& plan, double seconds) {
 }
 
 void Engine::State::run_slice(const Slice& slice) {
+  adapted.follow({});
+  if (const Adapter* const adapter = slice.sequence->adapter.get()) adapted.follow({{0, slice.n_tokens, adapter}});
   const SlicedPrefill::Progress progress = slices->run(slice, rope_row);
   scheduler.observe_slice(progress.seconds, progress.n_blocks);
   if (!progress.is_through) return;
@@ -260,6 +272,32 @@ void Engine::State::collect(std::vector<Event>& events, const Plan& plan) {
     events.push_back({.id = sequence->id});
     finish(events.back(), FinishReason::context);
   }
+}
+
+// Neighbours with one adapter are one run of rows.
+void Engine::State::follow_adapters(const Plan& plan) {
+  std::vector<AdaptedBackend::Run> runs;
+  for (size_t i = 0; i < plan.grants.size(); ++i) {
+    const Adapter* const adapter = plan.grants[i].sequence->adapter.get();
+    const StepSeq& rows = step.seqs()[i];
+    if (!adapter) continue;
+    if (!runs.empty() && runs.back().adapter == adapter && runs.back().first_row + runs.back().n_rows == rows.first_row) runs.back().n_rows += rows.n_rows;
+    else runs.push_back({rows.first_row, rows.n_rows, adapter});
+  }
+  adapted.follow(std::move(runs));
+}
+
+// A pass of one token that asks for no logits, and runs nothing: what it multiplies by are the weights that rows of tokens meet.
+void Engine::State::find_adapter_targets() {
+  step.clear();
+  step.set_page_size(kv.page_size());
+  step.add_seq({.n_rows = 1, .n_context = 1, .n_known = 1});
+  step.add_token(0, 0, 0, false);
+  adapted.watch(true);
+  forward(*model, adapted, step, workspace, kv.refs());
+  adapted.watch(false);
+  step.clear();
+  adapted.make_scratch(std::max(options.max_batch_tokens, slices ? SlicedPrefill::kTokens : 0));
 }
 
 void Engine::State::ask_for_masks(const Plan& plan) {
@@ -338,7 +376,7 @@ void Engine::State::fail_request(Event& event, const Sequence& sequence, const s
   event.sampled.clear();
   event.error = fmt::format("request {}, after {} tokens: {}", sequence.id, sequence.n_known(), why);
   const bool damaged = std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x) || x == INFINITY; });
-  if (damaged) event.error += "; " + diagnose_step(*model, *file, ledger, step, workspace, kv.refs());
+  if (damaged) event.error += "; " + diagnose_step(*model, *file, adapted, step, workspace, kv.refs());
   finish(event, FinishReason::error);
 }
 
@@ -386,6 +424,13 @@ uint64_t Engine::submit(Request request) {
   check(request);
   State& s = *state_;
   auto sequence = std::make_unique<Sequence>();
+  std::string adapter_key;
+  if (!request.adapter.empty()) {
+    const auto found = s.adapters.find(request.adapter);
+    if (found == s.adapters.end()) fail("there is no adapter '{}': load it first", request.adapter);
+    sequence->adapter = found->second.adapter;
+    adapter_key = fmt::format("{}#{}", found->second.serial, request.adapter);
+  }
   sequence->id = s.next_id++;
   sequence->n_prompt = int(request.prompt.size());
   sequence->tokens = std::move(request.prompt);
@@ -398,7 +443,7 @@ uint64_t Engine::submit(Request request) {
   sequence->filter = std::move(request.filter);
   sequence->mirostat_mu = 2 * sequence->params.mirostat_tau;
   sequence->priority = request.priority;
-  sequence->place.key = s.options.prefix_cache ? prefix_key(request.adapter, request.cache_salt) : std::to_string(sequence->id);
+  sequence->place.key = s.options.prefix_cache ? prefix_key(adapter_key, request.cache_salt) : std::to_string(sequence->id);
   sequence->arrived = std::chrono::steady_clock::now();
   const uint64_t id = sequence->id;
   s.scheduler.add(std::move(sequence));
@@ -414,6 +459,31 @@ void Engine::cancel(uint64_t id) {
 void Engine::preempt(uint64_t id) {
   Sequence* const sequence = state_->scheduler.find(id);
   if (sequence && sequence->state == SeqState::running) state_->scheduler.preempt(*sequence);
+}
+
+void Engine::load_adapter(const std::string& name, const std::string& folder) {
+  State& s = *state_;
+  if (name.empty()) fail("an adapter needs a name");
+  if (s.adapters.count(name)) fail("an adapter '{}' is loaded already: unload it first", name);
+  if (s.options.device == "cuda") fail("adapter '{}': adapters run on the CPU alone for now; use --device cpu, or merge the adapter into its model", name);
+  if (!s.adapted.knows_targets()) s.find_adapter_targets();
+  EngineOptions memory = s.options;
+  memory.n_threads = 1;                      // it prepares weights and runs nothing
+  std::shared_ptr<const Adapter> adapter = s.adapted.load(name, folder, *s.file, make_backend(memory));
+  s.adapters[name] = {std::move(adapter), s.next_adapter++};
+}
+
+void Engine::unload_adapter(const std::string& name) {
+  if (state_->adapters.erase(name) == 0) fail("there is no adapter '{}'", name);
+}
+
+std::vector<AdapterInfo> Engine::adapters() const {
+  std::vector<AdapterInfo> infos;
+  for (const auto& [name, loaded] : state_->adapters) {
+    const Adapter& a = *loaded.adapter;
+    infos.push_back({.name = name, .path = a.path(), .rank = a.rank(), .n_parts = a.n_parts(), .bytes = a.bytes()});
+  }
+  return infos;
 }
 
 bool Engine::idle() const { return state_->scheduler.idle() && state_->pending.empty(); }

@@ -39,6 +39,13 @@ struct LiveRequest {
   int slot, n_prompt, n_cached, n_computed, n_generated, n_preempted, priority;
 };
 
+struct AdapterInfo {
+  std::string name, path;
+  int rank = 0;
+  size_t n_parts = 0;                        // matrices of the base that it adds to
+  int64_t bytes = 0;
+};
+
 class Engine {
  public:
   Engine(const Checkpoint& checkpoint, EngineOptions options);
@@ -59,6 +66,11 @@ class Engine {
   void set_logits_sink(LogitsSink sink);
   // Tests: preempt a sequence now (its pages are dropped and recomputed); nothing when it is not running.
   void preempt(uint64_t id);
+
+  // LoRA adapters (model/adapter.h), chosen by Request::adapter. Between steps; requests that run with one that is unloaded go on with it.
+  void load_adapter(const std::string& name, const std::string& folder);     // throws Error saying what does not fit
+  void unload_adapter(const std::string& name);
+  std::vector<AdapterInfo> adapters() const;
 
   const Model& model() const;
   const KvCache& kv() const;

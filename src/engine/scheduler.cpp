@@ -175,6 +175,7 @@ bool Scheduler::begin_slice(Sequence& sequence, Budget& budget) {
   if (plan_.slice.sequence || limits_.slice_tokens == 0 || budget.seconds <= 0) return true;
   const int first = sequence.track.n_computed, n_most = std::min(limits_.slice_tokens, sequence.n_to_compute() - 1);
   const int n = std::max(1, costs_.tokens_within(budget.seconds * limits_.n_blocks / 3, first, n_most));
+  if (sequence.n_logits_of(n) > 0) return true;                 // of a slice nobody sees the rows
   if (!reserve(sequence.track, first + n)) return true;         // decodes need the pages more than this one does
   plan_.slice = {&sequence, n, std::exchange(budget.seconds, 0), plan_.slice.serial + 1};
   return true;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace ridge {
 
@@ -15,15 +16,51 @@ void FadingFit<N>::observe(const std::array<double, N>& x, double y, double weig
     for (int j = 0; j < N; ++j) a_[i][j] = a_[i][j] * fading + weight * x[i] * x[j];
   }
   n_++;
-  // Coordinate descent from the last answer: where the observations leave a choice, it stays what it was.
-  for (int sweep = 0; sweep < 16; ++sweep)
-    for (int i = 0; i < N; ++i) {
-      if (a_[i][i] <= 0) continue;
-      double rest = b_[i];
-      for (int j = 0; j < N; ++j)
-        if (j != i) rest -= a_[i][j] * w_[j];
-      w_[i] = std::max(0.0, rest / a_[i][i]);
+  solve();
+}
+
+// The best of the answers over every choice of features that are not zero. Where the observations leave a choice, it stays near to what it was.
+template <int N>
+void FadingFit<N>::solve() {
+  constexpr double kInertia = 1e-3;
+  std::array<double, N> best = w_;
+  double least = std::numeric_limits<double>::infinity();
+  for (int chosen = 1; chosen < 1 << N; ++chosen) {
+    std::array<int, N> at{};
+    int n = 0;
+    for (int i = 0; i < N; ++i)
+      if (chosen >> i & 1) at[n++] = i;
+    // Gauss over the chosen ones; the matrix is positive definite, or the choice is dropped.
+    std::array<std::array<double, N + 1>, N> m{};
+    bool is_good = true;
+    for (int i = 0; i < n; ++i) {
+      const double inertia = kInertia * a_[at[i]][at[i]];
+      for (int j = 0; j < n; ++j) m[i][j] = a_[at[i]][at[j]] + (i == j ? inertia : 0);
+      m[i][N] = b_[at[i]] + inertia * w_[at[i]];
     }
+    for (int i = 0; i < n && is_good; ++i) {
+      is_good = m[i][i] > 1e-12 * a_[at[i]][at[i]] && m[i][i] > 0;
+      for (int r = 0; r < n && is_good; ++r) {
+        if (r == i) continue;
+        const double factor = m[r][i] / m[i][i];
+        for (int j = i; j < n; ++j) m[r][j] -= factor * m[i][j];
+        m[r][N] -= factor * m[i][N];
+      }
+    }
+    std::array<double, N> w{};
+    for (int i = 0; i < n && is_good; ++i) {
+      w[at[i]] = m[i][N] / m[i][i];
+      is_good = w[at[i]] >= 0;
+    }
+    if (!is_good) continue;
+    double error = 0;
+    for (int i = 0; i < N; ++i) {
+      error += kInertia * a_[i][i] * (w[i] - w_[i]) * (w[i] - w_[i]) - 2 * b_[i] * w[i];
+      for (int j = 0; j < N; ++j) error += a_[i][j] * w[i] * w[j];
+    }
+    if (error < least) least = error, best = w;
+  }
+  w_ = best;
 }
 
 template <int N>

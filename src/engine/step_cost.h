@@ -26,6 +26,7 @@ class FadingFit {
   int n() const { return n_; }
 
  private:
+  void solve();
   std::array<std::array<double, N>, N> a_{};
   std::array<double, N> b_{}, w_{};
   int n_ = 0;

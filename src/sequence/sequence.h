@@ -15,6 +15,8 @@
 
 namespace ridge {
 
+class Adapter;                               // model/adapter.h
+
 enum class SeqState : uint8_t { waiting, running, finished };
 enum class FinishReason : uint8_t { none, stop, length, context, cancelled, error };
 
@@ -40,6 +42,7 @@ struct Sequence {
   int n_prompt_logprobs = -1;                // as SamplingParams::n_logprobs, for the prompt
   std::vector<Sampled> prompt_logprobs;      // those known: of prompt tokens 1, 2, ...
   std::shared_ptr<TokenFilter> filter;       // of what may come next; may be null
+  std::shared_ptr<const Adapter> adapter;    // null: the base model
   float mirostat_mu = 0;
   int n_preempted = 0;
   int priority = 0;                          // smaller is served earlier, where the policy says so

@@ -53,7 +53,7 @@ struct HttpOptions {
   int port = 8080;                           // 0: any free one
   int n_threads = 2, n_handlers = 4;         // I/O threads, and threads that handlers run on
   int max_header_bytes = 64 << 10;
-  int64_t max_body_bytes = 32 << 20;
+  int64_t max_body_bytes = 32 << 20, max_bodies_bytes = int64_t{1} << 30;       // of one request; of all that are arriving
   int max_connections = 20000;
   int64_t max_queued_bytes = 8 << 20;        // of one reply, not yet taken by the client
   std::chrono::seconds header_timeout{10}, body_timeout{60}, idle_timeout{75}, write_timeout{30};

@@ -182,9 +182,10 @@ void HttpConnection::take(std::string_view bytes) {
     size_t n_taken = 0;
     const HttpParser::Result result = parser_.put(bytes, &n_taken);
     bytes.remove_prefix(n_taken);
-    if (result == HttpParser::Result::refused) {
-      return refuse(parser_.status(), parser_.why());
-    } else if (result == HttpParser::Result::head) {
+    if (result == HttpParser::Result::refused) return refuse(parser_.status(), parser_.why());
+    if (!hold_body(int64_t(parser_.request().body.size())))
+      return refuse(503, "this server holds as many bytes of requests as it may; try again", {{"Retry-After", "1"}});
+    if (result == HttpParser::Result::head) {
       if (!check_head()) return;
       enter(Phase::body);
       if (parser_.expects_continue() && bytes.empty()) queue("HTTP/1.1 100 Continue\r\n\r\n");
@@ -196,6 +197,13 @@ void HttpConnection::take(std::string_view bytes) {
     }
   }
   input_.assign(bytes);
+}
+
+// Bodies of all connections together have a limit, so that many large requests at once do not take the memory of the answers.
+bool HttpConnection::hold_body(int64_t n_bytes) {
+  const int64_t total = shared_->n_body_bytes += n_bytes - n_held_;
+  n_held_ = n_bytes;
+  return total <= shared_->options.max_bodies_bytes || n_bytes == 0;
 }
 
 bool HttpConnection::is_preflight(const HttpRequest& request) const {
@@ -223,9 +231,11 @@ void HttpConnection::begin_exchange() {
   x->request.peer = peer_;
   x->keep_alive = parser_.keep_alive();
   x->http_1_0 = parser_.http_1_0();
+  x->n_body = std::exchange(n_held_, 0);     // until the handler returns
   exchange_ = x;
   enter(Phase::reply);
   if (is_preflight(x->request)) {
+    shared_->n_body_bytes -= x->n_body;
     const std::string_view wanted = x->request.header("access-control-request-headers");
     return send(x, 204, "", "", {{"Access-Control-Allow-Methods", "GET, POST, PUT, DELETE, OPTIONS"}, {"Access-Control-Allow-Headers", wanted.empty() ? "*" : std::string(wanted)},
                                  {"Access-Control-Max-Age", "86400"}});
@@ -257,6 +267,8 @@ void HttpConnection::refuse(int status, const std::string& message, const Header
   x->request.id = request_id_from(x->request.header("x-request-id"));
   x->request.trace_id = trace_id_from(x->request.header("traceparent"));
   x->keep_alive = false;
+  x->request.body = {};
+  hold_body(0);
   input_.clear();
   exchange_ = x;
   enter(Phase::reply);
@@ -282,7 +294,6 @@ std::string HttpConnection::cors_headers(const HttpRequest& request) const {
 std::string HttpConnection::head_of(const HttpExchange& x, const std::string& content_type, const Headers& headers) const {
   std::string head = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\nServer: ridge\r\nX-Request-Id: {}\r\n", x.status, reason_phrase(x.status), http_date(), x.request.id);
   if (!content_type.empty()) head += fmt::format("Content-Type: {}\r\nX-Content-Type-Options: nosniff\r\n", content_type);
-  if (content_type.starts_with("text/event-stream")) head += "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
   for (const auto& [name, value] : headers)
     if (name.find_first_of("\r\n:") == std::string::npos && value.find_first_of("\r\n") == std::string::npos) head += fmt::format("{}: {}\r\n", name, value);
   head += cors_headers(x.request);
@@ -359,6 +370,7 @@ void HttpConnection::reply_dropped(const Exchange& x) {
 void HttpConnection::handler_returned(const Exchange& x) {
   x->handler_running = false;
   x->request.body = {};
+  shared_->n_body_bytes -= x->n_body;
   for (auto& work : std::exchange(x->deferred, {})) work();
   if (x->gone) fire_gone(*x);
 }
@@ -451,6 +463,7 @@ void HttpConnection::close() {
   if (phase_ == Phase::closed) return;
   const auto self = shared_from_this();      // the list and the handlers may hold the last references
   enter(Phase::closed);
+  hold_body(0);
   shared_->n_connections--;
   loop_->connections.erase(this);
   ErrorCode ignored;

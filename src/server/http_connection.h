@@ -29,6 +29,7 @@ struct HttpShared {
   std::shared_ptr<boost::asio::ssl::context> tls;
   HandlerPool pool;
   std::atomic<int> n_connections{0};
+  std::atomic<int64_t> n_body_bytes{0};      // of requests that are arriving or with their handlers
   std::atomic<bool> stopping{false};
   std::string error_body(int status, const std::string& message, const std::string& path) const;
 };
@@ -48,7 +49,7 @@ struct HttpExchange {
   std::vector<std::function<void()>> deferred;          // posted while the handler ran
   std::function<void()> on_gone;
   int status = 0;
-  int64_t n_sent = 0;
+  int64_t n_sent = 0, n_body = 0;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 };
 
@@ -83,6 +84,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void on_read(boost::system::error_code ec, size_t n);
   void take(std::string_view bytes);
   bool check_head();                         // false: refused
+  bool hold_body(int64_t n_bytes);           // false: more than all connections together may
   void begin_exchange();
   bool is_preflight(const HttpRequest& request) const;
   void refuse(int status, const std::string& message, const Headers& headers = {});
@@ -110,7 +112,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string chunk_, input_;                // what is read into; what was read and not yet taken
   std::string output_, sending_;             // to be sent; being sent
   size_t n_sending_done_ = 0;
-  int64_t n_lingered_ = 0;
+  int64_t n_lingered_ = 0, n_held_ = 0;
   bool reading_ = false, writing_ = false, flush_pending_ = false;
 };
 

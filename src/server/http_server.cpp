@@ -48,6 +48,8 @@ Tcp::endpoint address_of(asio::io_context& io, const std::string& host, int port
   Tcp::resolver resolver(io);
   const auto found = resolver.resolve(name, std::to_string(port), Tcp::resolver::passive, ec);
   if (ec || found.empty()) fail("cannot listen at {}: there is no such address ({}); 127.0.0.1 is this machine alone, 0.0.0.0 every interface", name, ec.message());
+  for (const auto& one : found)
+    if (one.endpoint().address().is_v4()) return one.endpoint();       // "localhost" is both, and most clients try 127.0.0.1
   return found.begin()->endpoint();
 }
 

@@ -50,7 +50,7 @@ class CallsWriter {
     if (calls.empty()) fail("tool_choice names '{}', which is not among the tools", wanted_.named);
     Gbnf any = rules_.add("call", Gbnf::either(std::move(calls)));
     const Gbnf between = Gbnf::literal(family_.form == CallForm::list || family_.form == CallForm::python ? ", " : family_.between);
-    Gbnf all = wanted_.parallel ? Gbnf::sequence({any, Gbnf::repeat(Gbnf::sequence({between, any}), 0, 15)}) : any;
+    Gbnf all = wanted_.parallel && family_.form != CallForm::harmony ? Gbnf::sequence({any, Gbnf::repeat(Gbnf::sequence({between, any}), 0, 15)}) : any;
     if (family_.form == CallForm::list || family_.form == CallForm::python) all = Gbnf::sequence({Gbnf::literal("["), std::move(all), Gbnf::literal("]")});
     all = Gbnf::sequence({Gbnf::literal(wanted_.begun ? "" : family_.section_begin), std::move(all), Gbnf::literal(family_.section_end)});
     if (!family_.header_end.empty()) all = Gbnf::sequence({Gbnf::literal(" to=" + (wanted_.named.empty() ? "tools" : std::string(wanted_.named)) + family_.header_end), std::move(all)});

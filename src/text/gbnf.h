@@ -72,6 +72,7 @@ class Gbnf {
   int64_t min_ = 0, max_ = 0, min_length_ = 0, max_length_ = 0;
 };
 
+std::string to_regex(const Gbnf& e);                             // of one without rules: the same language as a regular expression
 std::u32string to_code_points(std::string_view utf8);            // ill-formed bytes become U+FFFD
 void append_utf8(std::string& out, char32_t c);
 

@@ -78,6 +78,7 @@ class Matcher final : public TokenFilter {
   }
 
   bool done() const override { return done_; }
+  bool stuck() const { return stuck_; }      // nothing could come next
 
  private:
   void compute(size_t n_words) {
@@ -88,7 +89,8 @@ class Matcher final : public TokenFilter {
     ready_ = true;
     if (everything_) return;
     next_.back() &= endings_->last_word;
-    if (!any(next_)) next_ = endings_->eos;      // the vocabulary cannot spell what the grammar wants
+    stuck_ = !any(next_);
+    if (stuck_) next_ = endings_->eos;      // the vocabulary cannot spell what the grammar wants
   }
 
   void hurry(std::span<uint32_t> mask) const {
@@ -110,7 +112,7 @@ class Matcher final : public TokenFilter {
   int soft_end_, n_accepted_ = 0;
   xgrammar::GrammarMatcher matcher_;
   Mask next_;                                // what may come next, once `ready_`
-  bool ready_ = false, everything_ = false, done_ = false;
+  bool ready_ = false, everything_ = false, done_ = false, stuck_ = false;
 };
 
 }  // namespace
@@ -142,7 +144,10 @@ struct GrammarCompiler::State {
   static xgrammar::TokenizerInfo vocabulary(const Tokenizer& tokenizer, int n_vocab, const std::vector<int32_t>& eos_ids) {
     std::vector<std::string> words(static_cast<size_t>(n_vocab));             // no text: never allowed by its text
     for (int32_t id = 0; id < std::min(n_vocab, tokenizer.n_vocab()); ++id) {
+      // What has no text can never be accepted, not even as a token by its id: specials get one that no grammar can spell, since 0xff is in no UTF-8.
+      const bool ends = std::ranges::find(eos_ids, id) != eos_ids.end();
       if (!tokenizer.is_special(id)) words[id] = tokenizer.token_bytes(id);
+      else if (!ends) words[id] = "\xff" + tokenizer.token_name(id);
     }
     std::vector<int32_t> stops;
     for (int32_t id : eos_ids) if (id >= 0 && id < n_vocab) stops.push_back(id);
@@ -164,7 +169,8 @@ struct GrammarCompiler::State {
     }
     Matcher first(made, endings, kNoSoftEnd);
     Mask mask(endings->eos.size(), ~0u);
-    if (first.restrict(mask) && !any(mask)) fail("The grammar can match nothing that this vocabulary can spell");
+    (void)first.restrict(mask);
+    if (first.stuck()) fail("The grammar can match nothing that this vocabulary can spell");
     std::lock_guard lock(mutex);
     order.push_front(key);
     grammars[key] = {made, order.begin()};

@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kMostBytes = size_t{512} << 10;
 constexpr int kMostNesting = 100;
-constexpr int64_t kMostRepetitions = 4096;
+constexpr int64_t kMostRepetitions = 4096;            // of one thing
+constexpr int kMostCounted = 6000;                    // of all things together; beyond 257 they are counted, not unrolled
 
 // The text of a GBNF literal from after its quote; `at` is left after the closing one.
 std::string read_literal(std::string_view grammar, size_t& at) {
@@ -152,7 +153,7 @@ std::string gbnf_source(std::string_view grammar, const std::vector<SpecialToken
       }
       if (largest > kMostRepetitions) fail("The grammar repeats something {} times; at most {} are taken", largest, kMostRepetitions);
       repetitions += static_cast<double>(std::min<int64_t>(largest, 257));
-      if (repetitions > 60000) fail("The grammar is too large: its repetitions add up to more than 60000 states");
+      if (repetitions > kMostCounted) fail("The grammar is too large: its repetitions add up to more than {}", kMostCounted);
       if (i + 1 < grammar.size() && grammar[i + 1] == ',') {     // {,n}
         out += "{0";
         ++i;

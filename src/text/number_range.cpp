@@ -126,7 +126,7 @@ Gbnf fraction_to(const std::string& bound, bool exclusive) {
   return Gbnf::either(std::move(out));
 }
 
-// Fractions between two bounds of the same whole part: digits padded to one length, which is enough.
+// Fractions between two bounds of the same whole part: of each number of digits those that lie inside.
 Gbnf fraction_between(const Magnitude& low, const Magnitude& high) {
   const size_t n = std::max(low.fraction.size(), high.fraction.size()) + 2;
   std::string first = low.fraction + std::string(n - low.fraction.size(), '0'), last = high.fraction + std::string(n - high.fraction.size(), '0');
@@ -137,7 +137,13 @@ Gbnf fraction_between(const Magnitude& low, const Magnitude& high) {
     last = std::string(n - before.size(), '0') + before;
   }
   if (first.size() > n || last < first) return Gbnf::never();
-  return same_length(first, last);
+  std::vector<Gbnf> out;
+  for (size_t k = 1; k <= n; ++k) {
+    std::string from = first.substr(0, k);
+    if (first.find_first_not_of('0', k) != first.npos) from = successor(from);
+    if (from.size() == k && from <= last.substr(0, k)) out.push_back(same_length(from, last.substr(0, k)));
+  }
+  return Gbnf::either(std::move(out));
 }
 
 // Numbers of [low, high] without sign; `high` may be absent.

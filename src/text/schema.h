@@ -37,7 +37,7 @@ struct FlatSchema {
   std::set<std::string> required;
   std::vector<std::pair<std::string, Json>> pattern_properties;
   Json additional = true, names = true;             // names: of properties that are not listed
-  bool has_additional = false;                      // the schema said it
+  bool has_properties = false, has_additional = false;       // the schema said it
   int64_t min_properties = 0, max_properties = Gbnf::kEndless;
 
   const Json* property(const std::string& name) const;

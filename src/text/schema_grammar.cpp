@@ -16,7 +16,7 @@ constexpr int kMostDepth = 96;
 constexpr int kFreeDepth = 4;                        // of values that no schema describes
 constexpr int kMostMultiples = 1024;
 constexpr int64_t kCountedText = 48;
-constexpr int kMostDistinct = 16;                    // of values to choose from where items have to differ
+constexpr int kMostDistinct = 16, kMostTexts = 8;    // of values to choose from, and of texts, where items have to differ
 
 CharSet written() { return CharSet{{0, 31}, {'"', '"'}, {'\\', '\\'}, {127, 127}}.negated(); }
 int64_t bounded(int64_t max) { return max > kMostCount ? Gbnf::kEndless : max; }
@@ -243,24 +243,37 @@ Gbnf SchemaGrammar::text(const FlatSchema& flat, bool with_quotes) {
   return enclosed(Gbnf::rule(found->second));
 }
 
-Gbnf SchemaGrammar::distinct(const FlatSchema& flat, const std::vector<Json>& values) {
-  // In the order of the list, each at most once: rule (i, n) has n of the first i behind it.
-  const int n_values = static_cast<int>(std::min<size_t>(values.size(), std::max<int64_t>(kMostDistinct, flat.min_items)));
-  const int most = static_cast<int>(std::min<int64_t>(flat.max_items, n_values));
-  if (flat.min_items > n_values) return Gbnf::never();
+// Items in the order of the list, each at most once: rule (i, n) has n of the first i behind it.
+Gbnf SchemaGrammar::distinct(const std::vector<Gbnf>& items, int64_t min, int64_t max, bool comma_first) {
+  const int n_items = static_cast<int>(items.size());
+  max = std::min<int64_t>(max, n_items);
+  if (min > max) return Gbnf::never();
   std::map<std::pair<int, int>, Gbnf> rules;
   const std::function<Gbnf(int, int)> from = [&](int i, int n) -> Gbnf {
     if (const auto found = rules.find({i, n}); found != rules.end()) return found->second;
     std::vector<Gbnf> out;
-    if (n >= flat.min_items) out.emplace_back();
-    if (i < n_values && n < most) {
-      out.push_back(Gbnf::sequence({n > 0 ? comma_ : Gbnf(), literal(values[i]), from(i + 1, n + 1)}));
-      if (n_values - i - 1 >= flat.min_items - n) out.push_back(from(i + 1, n));
+    if (n >= min) out.emplace_back();
+    if (i < n_items && n < max) {
+      out.push_back(Gbnf::sequence({n > 0 || comma_first ? comma_ : Gbnf(), items[i], from(i + 1, n + 1)}));
+      if (n_items - i - 1 >= min - n) out.push_back(from(i + 1, n));
     }
     Gbnf rule = rules_.add("distinct", Gbnf::either(std::move(out)));
     return rules.emplace(std::pair{i, n}, std::move(rule)).first->second;
   };
-  return Gbnf::sequence({Gbnf::literal("["), from(0, 0), Gbnf::literal("]")});
+  return from(0, 0);
+}
+
+// Texts that differ because they begin differently: those of digits and letters, in that order.
+std::vector<Gbnf> SchemaGrammar::texts_by_first_letter(const FlatSchema& item) {
+  const Gbnf character = in_style(Gbnf::chars(CharSet::any()));
+  const int64_t least = std::max<int64_t>(item.min_length - 1, 0), most = item.max_length - 1;
+  const Gbnf fixed = Gbnf::repeat(character, least, least);
+  const Gbnf rest = most > least ? rules_.add("rest", Gbnf::repeat(character, 0), std::min<int64_t>(most - least, kFreeText)) : Gbnf();
+  std::vector<Gbnf> out;
+  const auto begins = [&](CharSet first) { out.push_back(rules_.add("text", quoted(Gbnf::sequence({Gbnf::chars(std::move(first)), fixed, rest})))); };
+  for (char32_t c = '0'; c <= '9'; ++c) begins({{c, c}});
+  for (char32_t c = 'a'; c <= 'z'; ++c) begins({{c, c}, {c - 32, c - 32}});
+  return out;
 }
 
 Gbnf SchemaGrammar::array(const FlatSchema& flat) {
@@ -284,9 +297,19 @@ Gbnf SchemaGrammar::array(const FlatSchema& flat) {
         }
       }
     }
-    if (finite) return distinct(flat, values);
-    // Items that differ by what a grammar can see: their first characters. One item needs nothing.
-    if (flat.min_items > 1) fail("{}: uniqueItems with minItems {} needs items of an enum or of a small range of integers", schema_.what(), flat.min_items);
+    if (finite) {
+      std::vector<Gbnf> items;
+      for (const Json& v : values) if (static_cast<int64_t>(items.size()) < std::max<int64_t>(kMostDistinct, flat.min_items)) items.push_back(literal(v));
+      return Gbnf::sequence({Gbnf::literal("["), distinct(items, flat.min_items, flat.max_items, false), Gbnf::literal("]")});
+    }
+    const std::vector<FlatSchema> item = schema_.flatten(flat.items);
+    if (flat.prefix.empty() && item.size() == 1 && !item[0].values && item[0].types == kString && item[0].patterns.empty() && item[0].format.empty() && item[0].excluded.empty() &&
+        item[0].max_length > 0 && item[0].min_length <= std::min(item[0].max_length, kMostCount)) {
+      const int64_t most_texts = std::min(flat.max_items, std::max<int64_t>(kMostTexts, flat.min_items));
+      return Gbnf::sequence({Gbnf::literal("["), distinct(texts_by_first_letter(item[0]), flat.min_items, most_texts, false), Gbnf::literal("]")});
+    }
+    // One item needs nothing.
+    if (flat.min_items > 1) fail("{}: uniqueItems with minItems {} needs items that are plain texts, or of an enum or a small range of integers", schema_.what(), flat.min_items);
     most = 1;
   }
   std::vector<Gbnf> fixed;
@@ -355,7 +378,7 @@ Gbnf SchemaGrammar::object(const FlatSchema& flat) {
   }
   // Counts by taking what is optional for required, or leaving it out.
   int64_t n_required = std::ranges::count_if(members, &Member::required);
-  const bool open = flat.additional != false && ((flat.has_additional && flat.additional != true) || flat.properties.empty() || flat.min_properties > static_cast<int64_t>(members.size()));
+  const bool open = flat.additional != false && ((flat.has_additional && (flat.additional != true || flat.properties.empty())) || (!flat.has_properties && flat.properties.empty()) || flat.min_properties > static_cast<int64_t>(members.size()));
   const bool more = open || !flat.pattern_properties.empty();
   int64_t n_extra_least = 0, n_extra_most = more ? Gbnf::kEndless : 0;
   if (flat.min_properties > n_required) {
@@ -394,10 +417,23 @@ Gbnf SchemaGrammar::object(const FlatSchema& flat) {
     if (pair.is_never() && n_extra_least > 0) return pair;
   }
 
+  // A name that comes twice counts once: where several are asked for, each begins with another letter.
+  std::vector<Gbnf> lettered;
+  if (n_extra_least > 1) {
+    if (!flat.pattern_properties.empty() || flat.names != true || style_.bare_names) fail("{}: minProperties {} together with patterns of names is not supported", schema_.what(), flat.min_properties);
+    for (char32_t c = 'a'; c <= 'z'; ++c) {
+      if (std::ranges::any_of(flat.properties, [&](const auto& p) { return p.first.starts_with(static_cast<char>(c)); })) continue;
+      const Gbnf text = Gbnf::sequence({Gbnf::chars({{c, c}}), Gbnf::repeat(Gbnf::chars({{'0', '9'}, {'a', 'z'}, {'_', '_'}}), 0, 24)});
+      lettered.push_back(Gbnf::sequence({rules_.add("name", quoted(text)), colon_, flat.additional == true ? any(1) : value(flat.additional)}));
+    }
+    n_extra_most = std::min<int64_t>(n_extra_most, std::max<int64_t>(n_extra_least, kMostTexts));
+  }
+
   // What may follow once something has been written, from the last member back; `first` where nothing has.
-  Gbnf extras = Gbnf::repeat(Gbnf::sequence({comma_, pair}), n_extra_least, n_extra_most);
+  Gbnf extras = n_extra_least > 1 ? distinct(lettered, n_extra_least, n_extra_most, true) : Gbnf::repeat(Gbnf::sequence({comma_, pair}), n_extra_least, n_extra_most);
   Gbnf extras_first = pair.is_never() ? Gbnf() : Gbnf::sequence({pair, Gbnf::repeat(Gbnf::sequence({comma_, pair}), std::max<int64_t>(n_extra_least - 1, 0), n_extra_most == Gbnf::kEndless ? n_extra_most : n_extra_most - 1)});
   if (n_extra_least == 0 && !pair.is_never()) extras_first = Gbnf::optional(std::move(extras_first));
+  if (n_extra_least > 1) extras_first = distinct(lettered, n_extra_least, n_extra_most, false);
   Gbnf after = extras.is_never() ? Gbnf() : extras, first = extras_first;
   for (size_t i = members.size(); i-- > 0;) {
     const Member& member = members[i];

@@ -35,7 +35,8 @@ class SchemaGrammar {
  private:
   Gbnf flat_value(const FlatSchema& flat);
   Gbnf array(const FlatSchema& flat);
-  Gbnf distinct(const FlatSchema& flat, const std::vector<Json>& values);
+  Gbnf distinct(const std::vector<Gbnf>& items, int64_t min, int64_t max, bool comma_first);
+  std::vector<Gbnf> texts_by_first_letter(const FlatSchema& item);
   Gbnf any(int depth);
   Gbnf in_style(const Gbnf& content) const;  // characters of a text as they are written
   Gbnf quoted(Gbnf content) const;

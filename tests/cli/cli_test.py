@@ -25,7 +25,7 @@ import tiny_model  # noqa: E402
 RIDGE = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 and os.path.exists(sys.argv[1]) else shutil.which("ridge")
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DATA = os.path.join(SOURCE, "tests", "data")
-COMMANDS = ["run", "pull", "list", "rm", "inspect", "bench", "eval", "quantize", "convert", "tokenize", "template", "doctor", "completion"]
+COMMANDS = ["run", "serve", "pull", "list", "rm", "inspect", "bench", "eval", "quantize", "convert", "tokenize", "template", "doctor", "completion"]
 
 
 def data_of(path):

@@ -132,13 +132,13 @@ TEST(EngineThread, ARequestThatCanNeverRunIsRefusedOnTheCallersThreadAndOthersAr
 TEST(EngineThread, MoreThanTheLimitsAllowIsBusyAndAPlaceIsFreeOnceItsCallerHearsOfTheEnd) {
   const TinyModel model;
   Engine engine(model.checkpoint(), exact());
+  Inbox a, b, c;                             // they outlive the thread, whose end is an event for those that still run
   EngineThread thread(engine, {.max_queue = 3, .max_per_user = 2});
   const auto of = [](const std::string& user) {
     Request request = greedy({5}, 250);
     request.user = user;
     return request;
   };
-  Inbox a, b, c;
   const auto never = [](Event&&) { ADD_FAILURE() << "a refused request has no events"; };
   const auto first = thread.submit(of("ada"), a.sink());
   thread.submit(of("ada"), b.sink());

@@ -37,9 +37,10 @@ def main():
     for name in args.models.split(","):
         if name == "smollm2":
             cache = pathlib.Path(os.environ.get("RIDGE_CACHE", os.path.expanduser("~/.cache/ridgeline")))
-            model, vocabulary = next(cache.rglob("SmolLM2-135M-Instruct*.gguf")), 49000
+            model = next(cache.rglob("SmolLM2-135M-Instruct*.gguf"))
         else:
-            model, vocabulary = serving.random_model(args.ridge, name, "q4_0", args.folder), 150000
+            model = serving.random_model(args.ridge, name, "q4_0", args.folder)
+        vocabulary = serving.vocabulary_size(model)
         for n in map(int, args.streams.split(",")):
             context = (PREFIX + REST + NEW + 64) // 64 * 64
             results = {}

@@ -115,6 +115,12 @@ class Gguf:
         return int.from_bytes(data, "little")
 
 
+def vocabulary_size(path):
+    """Token ids below it mean something."""
+    with open(path, "rb") as f:
+        return Gguf(f).rows["token_embd.weight"][1]
+
+
 def text(value):
     data = value.encode()
     return struct.pack("<Q", len(data)) + data

@@ -46,10 +46,14 @@ def first_token_ms(url, ids):
     return (times[0] - began) * 1e3, usage["prompt_tokens_details"]["cached_tokens"]
 
 
-def prefix(args):
-    rng = random.Random(1)
-    some = lambda n: [rng.randrange(args.vocabulary) for _ in range(n)]  # noqa: E731
+def model_and_prompts(args):
     model = serving.random_model(args.ridge, args.shape, args.format, args.folder)
+    rng, n_vocab = random.Random(1), serving.vocabulary_size(model)
+    return model, lambda n: [rng.randrange(n_vocab) for _ in range(n)]
+
+
+def prefix(args):
+    model, some = model_and_prompts(args)
     with serving.server([args.ridge, "serve", model, "--max-model-len", 4096, "--max-num-seqs", 4, "--no-access-log"]) as server:
         first_token_ms(server.url, some(64))
         cold, warm = [], []
@@ -66,17 +70,15 @@ def prefix(args):
 
 
 def long(args):
-    rng = random.Random(2)
-    some = lambda n: [rng.randrange(args.vocabulary) for _ in range(n)]  # noqa: E731
-    model = serving.random_model(args.ridge, args.shape, args.format, args.folder)
-    with serving.server([args.ridge, "serve", model, "--max-model-len", 18432, "--max-num-seqs", 9, "--no-access-log"]) as server:
+    model, some = model_and_prompts(args)
+    with serving.server([args.ridge, "serve", model, "--max-model-len", args.long_tokens + 1024, "--max-num-seqs", 9, "--no-access-log"]) as server:
         running, marks, failures = threading.Event(), {}, []
         running.set()
         times = [[] for _ in range(8)]
 
         def decode(i):
             try:
-                stream(server.url, {"prompt": some(64), "max_tokens": 16000, "temperature": 0, "ignore_eos": True}, lambda t: times[i].append(t) or running.is_set())
+                stream(server.url, {"prompt": some(64), "max_tokens": args.long_tokens, "temperature": 0, "ignore_eos": True}, lambda t: times[i].append(t) or running.is_set())
             except Exception as e:
                 failures.append(e)
 
@@ -118,7 +120,6 @@ def main():
     parser.add_argument("what", nargs="*", default=["prefix", "long", "crowd"])
     parser.add_argument("--shape", default="qwen3-0.6b")
     parser.add_argument("--format", default="q4_0")
-    parser.add_argument("--vocabulary", type=int, default=150000)
     parser.add_argument("--long-tokens", type=int, default=16000)
     parser.add_argument("--streams", type=int, default=2000)
     parser.add_argument("--folder", default=os.path.join(tempfile.gettempdir(), "ridge-serving"))

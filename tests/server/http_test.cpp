@@ -145,6 +145,23 @@ TEST(Http, ABodyOverTheLimitIsRefusedWithoutBeingRead) {
   EXPECT_EQ(s.n_handled, 0);
 }
 
+TEST(Http, BodiesOfAllConnectionsTogetherHaveALimit) {
+  StubServer s({.max_body_bytes = 1 << 20, .max_bodies_bytes = 1 << 20});
+  const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 700000\r\n\r\n", body(700000, 'b');
+  RawClient first(s.port()), second(s.port());
+  first.send(head + body.substr(1));
+  std::this_thread::sleep_for(100ms);
+  second.send(head + body);
+  EXPECT_EQ(second.answer()->status, 503);
+  first.send("b");
+  EXPECT_EQ(first.answer()->body, body);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(first.post("/echo", body)->body.size(), body.size());      // what is answered counts no more
+  RawClient third(s.port());
+  third.send(head + "half");
+  third.close();
+  EXPECT_EQ(first.post("/echo", body)->status, 200);
+}
+
 TEST(Http, AClientThatAsksFirstIsToldToGoOn) {
   StubServer s;
   RawClient c(s.port());

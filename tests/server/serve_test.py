@@ -29,7 +29,7 @@ class Server:
     def __init__(self, *flags, model=TINY):
         self.log = tempfile.TemporaryFile("w+")
         environment = {k: v for k, v in os.environ.items() if k != "RIDGE_API_KEY"}
-        self.process = subprocess.Popen([RIDGE, "serve", str(model), "--port", "0", *flags], stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment)
+        self.process = subprocess.Popen([RIDGE, "serve", "--port", "0", *flags, str(model)], stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment)
         line = self.process.stdout.readline()
         found = re.match(r"Serving (\S+) at (https?)://127\.0\.0\.1:(\d+) \(page, OpenAI API\)", line)
         if not found:
@@ -129,6 +129,7 @@ class Serve(unittest.TestCase):
             self.assertTrue(first)
             server.process.send_signal(signal.SIGTERM)
             text = (first + answer.read()).decode()
+            connection.close()
             self.assertIn("data: [DONE]", text)
             self.assertEqual(server.process.wait(30), 0)
 
@@ -145,6 +146,8 @@ class Serve(unittest.TestCase):
                 start = time.time()
                 self.assertIn(server.process.wait(30), (0, 130))
                 self.assertLess(time.time() - start, 5)
+            for connection in held:
+                connection.close()
 
     def test_faults_at_the_start_are_one_line_and_exit_code_1(self):
         with Server() as server:

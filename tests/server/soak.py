@@ -1,7 +1,7 @@
 """A server under everything that users do at once, for a while: random arrivals, shared beginnings, cancels (sockets that close), half-sent and bad requests, and a pool of pages that is much too
 small. Afterwards the pool must be whole, memory must not have grown, nothing may have been answered with 5xx, and the server must end by itself when told to.
 
-Usage: soak.py PATH_OF_RIDGE [--seconds 20] [--model MODEL] [--clients 24] [--kv-gb 0.006] [--seed 1] [--sanitized] [-- more flags of ridge serve]
+Usage: soak.py PATH_OF_RIDGE [--seconds 20] [--model MODEL] [--clients 24] [--kv-gb 0.002] [--seed 1] [--sanitized] [-- more flags of ridge serve]
 """
 import argparse
 import asyncio
@@ -29,7 +29,7 @@ class Soak:
         self.counts = Counter()
         self.faults = []
         self.memory = []                                         # (seconds, resident bytes)
-        self.prefixes = [self.words(n) for n in (40, 120, 200)]
+        self.prefixes = [self.words(n) for n in (10, 30, 50)]
 
     def words(self, n):
         return " ".join(self.random.choice(WORDS) for _ in range(n))
@@ -44,7 +44,7 @@ class Soak:
         environment = dict(os.environ)
         if self.args.sanitized:                                  # freed memory is kept for a while by the sanitizer: not for long here
             environment["ASAN_OPTIONS"] = "quarantine_size_mb=16:detect_leaks=1:" + environment.get("ASAN_OPTIONS", "")
-        self.server = subprocess.Popen([self.args.ridge, "serve", self.args.model, "--port", str(self.port), "--kv-cache-gb", str(self.args.kv_gb), "--max-num-seqs", "8", "--max-queue", "64", "--max-model-len", "512",
+        self.server = subprocess.Popen([self.args.ridge, "serve", self.args.model, "--port", str(self.port), "--kv-cache-gb", str(self.args.kv_gb), "--max-num-seqs", "8", "--max-queue", "64", "--max-model-len", "384",
                                         "--block-size", "16", "--no-access-log", *self.args.more], stdout=self.log, stderr=subprocess.STDOUT, env=environment)
 
     def said(self):
@@ -107,8 +107,8 @@ class Soak:
 
     def good_request(self, stream):
         r = self.random
-        prompt = r.choice(self.prefixes) + " " + self.words(r.randint(1, 40)) if r.random() < 0.7 else self.words(r.randint(1, 150))
-        body = {"max_tokens": r.randint(1, 60), "temperature": r.choice([0, 0.7, 1.5]), "ignore_eos": r.random() < 0.7, "seed": r.randint(0, 9)}
+        prompt = r.choice(self.prefixes) + " " + self.words(r.randint(1, 15)) if r.random() < 0.7 else self.words(r.randint(1, 60))
+        body = {"max_tokens": r.randint(1, 32), "temperature": r.choice([0, 0.7, 1.5]), "ignore_eos": r.random() < 0.7, "seed": r.randint(0, 9)}
         if stream:
             body["stream"] = True
         if r.random() < 0.2:
@@ -139,13 +139,13 @@ class Soak:
 
     async def vanish(self):
         body = self.good_request(self.random.random() < 0.8)
-        body.update(max_tokens=300, ignore_eos=True)
+        body.update(max_tokens=150, ignore_eos=True)
         await self.ask("POST", "/v1/chat/completions", json.dumps(body).encode(), vanish_after=self.random.choice([0, 1, 200, 1500, 4000]))
         self.counts["vanished"] += 1
 
     async def vanish_while_waiting(self):
         _, writer = await self.open()
-        body = json.dumps({**self.good_request(True), "max_tokens": 300, "ignore_eos": True}).encode()
+        body = json.dumps({**self.good_request(True), "max_tokens": 150, "ignore_eos": True}).encode()
         writer.write(self.head("POST", "/v1/chat/completions", body) + body)
         await writer.drain()
         await asyncio.sleep(self.random.random() * 0.3)
@@ -229,8 +229,9 @@ class Soak:
         cache = json.loads(body)
         if status != 200 or cache.get("integrity") != "ok":
             self.fault(f"/v1/cache?check=1 says {status} {body[:300]}")
-        if any(g["held"] for g in cache.get("groups", [])):
+        if any(g["held"] != g["cached"] for g in cache.get("groups", [])):
             self.fault(f"pages are held by nobody: {cache['groups']}")
+        self.n_preempted = live["total"]["preemptions"]
         return cache
 
     def growth(self):
@@ -256,7 +257,7 @@ def main():
     parser.add_argument("--model", default=os.path.join(SOURCE, "models", "ridge-tiny"))
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--clients", type=int, default=24)
-    parser.add_argument("--kv-gb", type=float, default=0.006)
+    parser.add_argument("--kv-gb", type=float, default=0.002)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sanitized", action="store_true")
     parser.add_argument("--plain", dest="sanitized", action="store_false")
@@ -277,11 +278,13 @@ def main():
             soak.fault(f"the server died with {soak.server.returncode}; its last words:\n{soak.said()}")
     before, after = soak.growth()
     print(f"{sum(soak.counts.values())} requests in {args.seconds:g} s: " + ", ".join(f"{k}: {v}" for k, v in sorted(soak.counts.items())))
-    print(f"resident memory {before / 1e6:.1f} MB, later {after / 1e6:.1f} MB; cache: {cache['hits']} hits of {cache['lookups']}, {cache['evicted_pages']} pages evicted")
+    print(f"resident memory {before / 1e6:.1f} MB, later {after / 1e6:.1f} MB; cache: {cache['hits']} hits of {cache['lookups']}, {cache['evicted_pages']} pages evicted; {soak.n_preempted} preemptions")
     if after > before * 1.05 + 12e6:
         soak.fault(f"memory grew from {before / 1e6:.1f} to {after / 1e6:.1f} MB")
     if not soak.counts["streamed 200"] or not soak.counts["vanished"]:
         soak.fault("nothing was streamed, or nobody vanished: this tested nothing")
+    if not soak.n_preempted:
+        soak.fault("nobody had to make room: the pool was not small enough to test that")
     for fault in soak.faults:
         print("FAULT: " + fault)
     return 1 if soak.faults else 0

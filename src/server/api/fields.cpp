@@ -134,10 +134,15 @@ int32_t token_id(const Json& value, const std::string& path, int n_vocab) {
   return int32_t(*id);
 }
 
+int32_t token_id(const Json& value, const std::string& list, size_t index, int n_vocab) {
+  if (const auto id = whole(value); id && *id >= 0 && *id < n_vocab) return int32_t(*id);      // without the words for an error: there may be many
+  return token_id(value, fmt::format("{}[{}]", list, index), n_vocab);
+}
+
 std::vector<int32_t> Fields::tokens(std::string_view name, int n_vocab) const {
   std::vector<int32_t> out;
   if (const Json* list = array(name))
-    for (const Json& item : *list) out.push_back(token_id(item, fmt::format("{}[{}]", path(name), out.size()), n_vocab));
+    for (const Json& item : *list) out.push_back(token_id(item, path(name), out.size(), n_vocab));
   return out;
 }
 

@@ -51,6 +51,7 @@ class Fields {
 
 std::string shown(const Json& value);                          // for messages: short, whatever was sent
 int32_t token_id(const Json& value, const std::string& path, int n_vocab);
+int32_t token_id(const Json& value, const std::string& list, size_t index, int n_vocab);
 [[noreturn]] void refuse_field(const std::string& path, std::string_view must);
 
 }  // namespace ridge

@@ -146,7 +146,7 @@ std::vector<Prompt> read_prompts(const Fields& fields, std::string_view name, co
   const auto ids_of = [&](const Json& list, const std::string& path) {
     std::vector<int32_t> ids;
     ids.reserve(list.size());
-    for (size_t i = 0; i < list.size(); ++i) ids.push_back(token_id(list[i], fmt::format("{}[{}]", path, i), n_vocab));
+    for (size_t i = 0; i < list.size(); ++i) ids.push_back(token_id(list[i], path, i, n_vocab));
     if (ids.empty()) refuse_field(path, "is an empty list: at least one token is needed");
     return ids;
   };

@@ -77,7 +77,7 @@ std::string_view trimmed_end(std::string_view text) {
 }
 
 Thought thought_of(const Service& service, const ChatJob& job, std::string_view tail) {
-  Thought thought{.begin = service.format->reasoning_begin(), .end = service.format->reasoning_end(), .budget = job.thinking_budget};
+  Thought thought{.begin = std::string(trimmed_end(service.format->reasoning_begin())), .end = std::string(trimmed_end(service.format->reasoning_end())), .budget = job.thinking_budget};
   if (thought.begin.empty() || thought.end.empty()) return {};
   const std::string_view text = trimmed_end(tail);
   const size_t begun = text.rfind(thought.begin), ended = text.rfind(thought.end);
@@ -166,21 +166,23 @@ Prepared prepare_chat(const Service& service, const ChatJob& job) {
     refuse_field(job.constraint.field, "cannot be combined with a tool_choice that demands a call: the answer would have to be both");
 
   const AnswerFormat& format = *service.format;
-  GrammarCompiler& grammars = service.grammars;
-  if (std::optional<std::string> calls; has_tools && job.constraint.kind == Constraint::Kind::none &&
-                                        (calls = format.tool_grammar(job.tools, job.tool_choice, job.tool_name, job.parallel_tool_calls, tail))) {
-    const auto grammar = compile(grammars, {Constraint::Kind::gbnf, *calls, "tools"});
-    const int hurry = soft_end(service, out.request, {Constraint::Kind::json_object});
-    out.make_filter = [&grammars, grammar, hurry] { return grammars.start(grammar, hurry); };
-  } else {
-    const auto grammar = compile(grammars, job.constraint);
-    const Thought thought = thought_of(service, job, tail);
-    const int hurry = soft_end(service, out.request, job.constraint);
-    const bool thinks = thought.is_open || thought.may_open;
-    if (thinks && (grammar || thought.budget >= 0))
-      out.make_filter = [&service, &grammars, grammar, hurry, thought] { return std::make_shared<ThoughtFilter>(service.tokenizer, thought, grammar ? grammars.start(grammar, hurry) : nullptr); };
-    else if (grammar) out.make_filter = [&grammars, grammar, hurry] { return grammars.start(grammar, hurry); };
+  const Thought thought = thought_of(service, job, tail);
+  const bool thinks = thought.is_open || thought.may_open, limited = thinks && thought.budget >= 0;
+  Constraint form = job.constraint;
+  if (has_tools && form.kind == Constraint::Kind::none) {
+    // The grammar of calls has the thought in it, unless the thought is measured: then it stands before the grammar, as before every other.
+    const std::string seen = limited ? tail + thought.end : tail;
+    if (const auto calls = format.tool_grammar(job.tools, job.tool_choice, job.tool_name, job.parallel_tool_calls, seen)) form = {Constraint::Kind::gbnf, *calls, "tools"};
   }
+  const bool calls = form.field == "tools";
+  const auto grammar = compile(service.grammars, form);
+  const int hurry = soft_end(service, out.request, calls ? Constraint{Constraint::Kind::json_object} : form);
+  const bool waits = limited || (thinks && grammar && !calls);
+  if (waits || grammar)
+    out.make_filter = [&service, grammar, hurry, thought, waits]() -> std::shared_ptr<TokenFilter> {
+      auto answer = grammar ? service.grammars.start(grammar, hurry) : nullptr;
+      return waits ? std::make_shared<ThoughtFilter>(service.tokenizer, thought, std::move(answer)) : answer;
+    };
   if (job.split_reasoning.value_or(service.options.split_reasoning) || has_tools) out.make_parser = [&service, &job, tail, has_tools] { return service.format->parser(tail, has_tools, job.tools); };
   out.writes_specials = out.make_parser && (has_tools || format.name() != "plain");
   return out;

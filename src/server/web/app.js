@@ -4,7 +4,7 @@ import { copy_text, element } from "./markdown.js";
 import { MessageView } from "./message.js";
 import { start_live, count } from "./live.js";
 import * as store from "./store.js";
-import { open_settings, request_fields, start_settings } from "./settings.js";
+import { chosen_model, open_settings, request_fields, set_models, start_settings } from "./settings.js";
 
 const $ = id => document.getElementById(id);
 const icon = name => {
@@ -18,7 +18,6 @@ let chats = store.load_chats();
 let chat = null;                           // the one shown; it joins `chats` with its first message
 let views = [];                            // of its messages
 const answering = new Map();               // chat id -> AbortController
-let model = "";
 
 // ---- what is shown
 
@@ -184,7 +183,7 @@ function as_request(c) {
 
 async function answer(c, go_on = false) {
   if (answering.has(c.id)) return;
-  const request = { model, ...request_fields() };
+  const request = { model: chosen_model(), ...request_fields() };
   let message = c.messages.at(-1);
   if (go_on) Object.assign(request, { continue_final_message: true, add_generation_prompt: false });
   request.messages = as_request(c);
@@ -328,17 +327,16 @@ show_chat(chats.find(c => `#${c.id}` === location.hash) ?? store.new_chat());
 resize_input();
 if (!touch.matches) $("input").focus();
 
-async function find_model() {
+async function find_models() {
   try {
-    model = (await get_json("v1/models", store.load_key())).data?.[0]?.id ?? "";
-    $("model").textContent = model;
+    set_models(((await get_json("v1/models", store.load_key())).data ?? []).map(m => m.id));
   } catch { /* the live figures say what is wrong */ }
 }
-find_model();
+find_models();
 start_live($("plots"), $("facts"), store.load_key, (now, generated) => {
   $("status").textContent = "";
-  if (!model) find_model();
-  $("model").textContent = [now.model ?? model, generated > 0 ? `${count(generated)} tok/s` : ""].filter(Boolean).join(" · ");
+  if (!chosen_model()) find_models();
+  $("model").textContent = [chosen_model() || now.model, generated > 0 ? `${count(generated)} tok/s` : ""].filter(Boolean).join(" · ");
 }, e => {
   $("status").textContent = e.status === 401 ? "The server wants an API key: see Settings." : e instanceof ApiError ? `The server answers: ${e.message}` : "The server cannot be reached.";
 });

@@ -14,6 +14,16 @@ const kThinking = { "": "Default", on: "On", off: "Off" };
 
 let settings = store.load_settings();
 let chat = null;
+let models = [];                           // names the server answers to: the model, and adapters over it
+
+// What the server serves. One that was chosen earlier and is gone is not asked for.
+export function set_models(names) {
+  models = names;
+  $("set-model").replaceChildren(...names.map(name => element("option", { value: name }, name)));
+  $("set-model").parentElement.hidden = names.length < 2;
+}
+
+export const chosen_model = () => (models.includes(settings.model) ? settings.model : models[0] ?? "");
 
 function parsed_extra(text) {
   if (!text?.trim()) return {};
@@ -46,6 +56,9 @@ export function start_settings(chat_changed) {
     else settings[field] = value;
     store.save_settings(settings);
   };
+  const model = element("select", { id: "set-model" });
+  model.addEventListener("change", () => keep("model", model.value));
+  $("knobs").append(element("label", { class: "model", hidden: true }, "Model", model));
   for (const [field, label, least, most, step] of kNumbers) {
     const input = element("input", { type: "number", id: `set-${field}`, min: least, max: most, step, placeholder: "auto", inputmode: "decimal" });
     input.addEventListener("change", () => {
@@ -73,6 +86,7 @@ export function open_settings(of_chat, key_fault) {
   $("system").value = chat.system;
   for (const [field] of kNumbers) $(`set-${field}`).value = settings[field] ?? "";
   $("set-thinking").value = settings.thinking ?? "";
+  $("set-model").value = chosen_model();
   $("extra").value = settings.extra ?? "";
   check_extra();
   $("key").value = store.load_key();

@@ -13,8 +13,11 @@ WEATHER = {
 }
 
 
+GREEDY = {"temperature": 0}                # which this client no longer has a parameter for
+
+
 def message(text="Hello", **more):
-    return claude.messages.create(model=MODEL, **({"max_tokens": 16, "messages": user(text), "temperature": 0} | more))
+    return claude.messages.create(model=MODEL, **({"max_tokens": 16, "messages": user(text), "extra_body": GREEDY} | more))
 
 
 @check("anthropic: a message with content, stop reason and usage")
@@ -59,7 +62,7 @@ def _():
 
 @check("anthropic: the client's stream helper")
 def _():
-    with claude.messages.stream(model=MODEL, max_tokens=16, messages=user("Hello"), temperature=0) as stream:
+    with claude.messages.stream(model=MODEL, max_tokens=16, messages=user("Hello"), extra_body=GREEDY) as stream:
         text = "".join(stream.text_stream)
         final = stream.get_final_message()
     equal(text, message().content[0].text)
@@ -80,7 +83,7 @@ def _():
 def _():
     body = {"tools": [WEATHER], "tool_choice": {"type": "any", "disable_parallel_tool_use": True}, "max_tokens": 200}
     whole = next(b for b in message("Weather?", **body).content if b.type == "tool_use")
-    with claude.messages.stream(model=MODEL, messages=user("Weather?"), temperature=0, **body) as stream:
+    with claude.messages.stream(model=MODEL, messages=user("Weather?"), extra_body=GREEDY, **body) as stream:
         pieces = [e.delta.partial_json for e in stream if e.type == "content_block_delta" and e.delta.type == "input_json_delta"]
         final = next(b for b in stream.get_final_message().content if b.type == "tool_use")
     equal(json.loads("".join(pieces)), whole.input)
@@ -130,7 +133,7 @@ def _():
 @check("anthropic: errors have its types and its shape")
 def _():
     raises(anthropic.NotFoundError, lambda: claude.messages.create(model="gpt-9", max_tokens=5, messages=user("x")), "gpt-9")
-    raises(anthropic.BadRequestError, lambda: message(temperature=-1), "temperature")
+    raises(anthropic.BadRequestError, lambda: message(extra_body={"temperature": -1}), "temperature")
     raises(anthropic.BadRequestError, lambda: message(messages=[]), "messages")
     raises(anthropic.BadRequestError, lambda: message(messages=[{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}}]}]), "text alone")
     raises(anthropic.AuthenticationError, lambda: anthropic.Anthropic(base_url=f"http://127.0.0.1:{PORT}", api_key="wrong", max_retries=0).messages.create(model=MODEL, max_tokens=1, messages=user("x")))

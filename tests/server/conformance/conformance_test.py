@@ -44,17 +44,15 @@ def free_port():
 
 
 class Server:
-    def __init__(self, ridge, model, name, *flags):
-        self.port, self.name = free_port(), name
+    def __init__(self, ridge, folder, model, name, *flags):
+        self.port, self.name, self.log_path = free_port(), name, f"{folder}_{name}.log"
+        self.log_file = open(self.log_path, "w", encoding="utf-8")
         self.process = subprocess.Popen([ridge, "serve", model, "--host", "127.0.0.1", "--port", str(self.port), "--served-model-name", name, "--api-key", KEY, *flags],
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
-        os.set_blocking(self.process.stderr.fileno(), False)
+                                        stdout=subprocess.DEVNULL, stderr=self.log_file)
 
     def log(self):
-        try:
-            return self.process.stderr.read() or ""
-        except OSError:
-            return ""
+        with open(self.log_path, encoding="utf-8", errors="replace") as f:
+            return f.read()[-4000:]
 
     def wait(self, seconds=120):
         end = time.monotonic() + seconds
@@ -80,17 +78,14 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 raise
-        self.process.stderr.close()
+        self.log_file.close()
 
 
 def run(python, server, suite, words):
     env = os.environ | {"RIDGE_PORT": str(server.port), "RIDGE_MODEL": server.name, "RIDGE_KEY": KEY, "RIDGE_SUITE": suite}
-    done = subprocess.Popen([python, os.path.join(HERE, "run_checks.py"), *words], env=env)
-    while done.poll() is None:
-        server.log()                       # keeps the server's pipe from filling
-        time.sleep(0.2)
+    done = subprocess.run([python, os.path.join(HERE, "run_checks.py"), *words], env=env)
     if server.process.poll() is not None:
-        print(f"the server ended by itself with {server.process.returncode}")
+        print(f"the server ended by itself with {server.process.returncode}:\n{server.log()}")
         return 1
     return done.returncode
 
@@ -101,14 +96,14 @@ def main():
     if not python:
         return 77
     failed = 0
-    with Server(ridge, os.path.join(SOURCE, "models", "ridge-tiny"), "ridge-tiny", "--chat-template", os.path.join(HERE, "chat_template.jinja"), "--max-num-seqs", "16") as server:
+    with Server(ridge, folder, os.path.join(SOURCE, "models", "ridge-tiny"), "ridge-tiny", "--chat-template", os.path.join(HERE, "chat_template.jinja"), "--max-num-seqs", "16") as server:
         server.wait()
         failed |= run(python, server, "tiny", words)
     listed = subprocess.run([ridge, "list"], capture_output=True, text=True).stdout
     if not any(line.split()[:1] == ["smollm2"] for line in listed.splitlines()):
         print("smollm2 is not in the cache (`ridge pull smollm2`): its checks are left out")
         return failed
-    with Server(ridge, "smollm2", "smollm2") as server:
+    with Server(ridge, folder, "smollm2", "smollm2") as server:
         server.wait()
         failed |= run(python, server, "smollm2", words)
     return failed

@@ -98,6 +98,9 @@ def streamed(chunks):
     return text, finish[0], chunks
 
 
+NO_THOUGHT = {"chat_template_kwargs": {"enable_thinking": False}}      # a random thought of a tiny model does not end
+
+
 def eventually(is_so, seconds=5.0):
     end = time.monotonic() + seconds
     while time.monotonic() < end:

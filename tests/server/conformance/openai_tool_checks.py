@@ -5,7 +5,7 @@ import re
 import openai
 import pydantic
 
-from harness import MODEL, PERSON, TIME, WEATHER, check, chat, equal, is_in, is_person, is_weather, oai, post, raises, streamed, user
+from harness import MODEL, NO_THOUGHT, PERSON, TIME, WEATHER, check, chat, equal, is_in, is_person, is_weather, oai, post, raises, streamed, user
 
 
 def calls_of(chunks):
@@ -43,7 +43,7 @@ def _():
 @check("tools: arguments streamed are the whole arguments, whatever the sampling")
 def _():
     for seed in (1, 2, 3):
-        body = {"tools": [WEATHER], "tool_choice": "required", "max_tokens": 200, "temperature": 1.0, "seed": seed}
+        body = {"tools": [WEATHER], "tool_choice": "required", "max_tokens": 200, "temperature": 1.0, "seed": seed, "extra_body": NO_THOUGHT}
         whole = chat("Weather?", **body).choices[0]
         chunks = list(chat("Weather?", **body, stream=True))
         calls = calls_of(chunks)
@@ -56,7 +56,7 @@ def _():
 @check("tools: parallel_tool_calls = false gives one call")
 def _():
     for seed in range(3):
-        choice = chat("Weather in Paris and in Rome?", tools=[WEATHER], tool_choice="required", parallel_tool_calls=False, max_tokens=300, temperature=1.0, seed=seed).choices[0]
+        choice = chat("Weather in Paris and in Rome?", tools=[WEATHER], tool_choice="required", parallel_tool_calls=False, max_tokens=300, temperature=1.0, seed=seed, extra_body=NO_THOUGHT).choices[0]
         equal(len(choice.message.tool_calls), 1)
 
 
@@ -67,6 +67,14 @@ def _():
         if choice == "none":
             assert not answer.message.tool_calls
         assert answer.message.tool_calls or answer.message.content is not None
+
+
+@check("tools: a thought before a call keeps its budget")
+def _():
+    body = {"chat_template_kwargs": {"enable_thinking": True}, "thinking_budget": 6}
+    choice = chat("Weather?", tools=[WEATHER], tool_choice="required", parallel_tool_calls=False, max_tokens=200, extra_body=body).choices[0]
+    assert choice.message.reasoning_content, choice
+    is_weather(json.loads(choice.message.tool_calls[0].function.arguments))
 
 
 @check("tools: a strict tool with auto never breaks its schema")
@@ -117,16 +125,16 @@ def _():
 @check("structured: json_object is an object")
 def _():
     for seed in range(3):
-        choice = chat("Give JSON", response_format={"type": "json_object"}, max_tokens=120, temperature=1.0, seed=seed).choices[0]
-        if choice.finish_reason == "stop":
-            assert isinstance(json.loads(choice.message.content), dict)
+        choice = chat("Give JSON", response_format={"type": "json_object"}, max_tokens=120, temperature=1.0, seed=seed, extra_body=NO_THOUGHT).choices[0]
+        equal(choice.finish_reason, "stop")
+        assert isinstance(json.loads(choice.message.content), dict)
 
 
 @check("structured: json_schema is followed to the letter")
 def _():
     form = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}}
     for seed in range(4):
-        choice = chat("Who?", response_format=form, max_tokens=120, temperature=1.0, seed=seed).choices[0]
+        choice = chat("Who?", response_format=form, max_tokens=120, temperature=1.0, seed=seed, extra_body=NO_THOUGHT).choices[0]
         equal(choice.finish_reason, "stop")
         is_person(json.loads(choice.message.content))
 
@@ -151,7 +159,7 @@ def _():
 @check("structured: guided_regex, guided_choice, guided_grammar and guided_json")
 def _():
     def text(**fields):
-        return chat("Answer", max_tokens=60, temperature=1.0, seed=4, extra_body=fields).choices[0].message.content
+        return chat("Answer", max_tokens=60, temperature=1.0, seed=4, extra_body=NO_THOUGHT | fields).choices[0].message.content
 
     assert re.fullmatch(r"[0-9]{3}-[a-f]{2}", text(guided_regex=r"[0-9]{3}-[a-f]{2}"))
     is_in(text(guided_choice=["yes", "no", "perhaps"]), ["yes", "no", "perhaps"])
@@ -163,7 +171,7 @@ def _():
 @check("structured: structured_outputs, and llama-server's grammar and json_schema")
 def _():
     def text(**fields):
-        return chat("Answer", max_tokens=60, temperature=1.0, seed=4, extra_body=fields).choices[0].message.content
+        return chat("Answer", max_tokens=60, temperature=1.0, seed=4, extra_body=NO_THOUGHT | fields).choices[0].message.content
 
     assert re.fullmatch(r"[A-Z]{4}", text(structured_outputs={"regex": "[A-Z]{4}"}))
     is_in(text(structured_outputs={"choice": ["red", "blue"]}), ["red", "blue"])

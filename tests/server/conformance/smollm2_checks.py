@@ -29,5 +29,5 @@ def _():
 
 @check("smollm2: Anthropic's client gets the same words")
 def _():
-    answer = claude.messages.create(model=MODEL, max_tokens=40, messages=user("What is the capital of France?"), temperature=0)
+    answer = claude.messages.create(model=MODEL, max_tokens=40, messages=user("What is the capital of France?"), extra_body={"temperature": 0})
     equal(answer.content[0].text, chat("What is the capital of France?", max_tokens=40).choices[0].message.content)

@@ -193,6 +193,15 @@ class Scripted(PageTest):
         page.click("#show-settings")
         self.assertEqual(page.js("document.getElementById('system').value + document.getElementById('set-temperature').value"), "Be brief.0.3")
 
+    def test_one_of_several_models_can_be_chosen(self):
+        self.server.models = ["scripted", "scripted-adapter"]
+        page = self.open(self.server.url)
+        page.click("#show-settings")
+        page.wait("both are offered", "document.querySelectorAll('#set-model option').length === 2")
+        page.js("(() => { const s = document.getElementById('set-model'); s.value = 'scripted-adapter'; s.dispatchEvent(new Event('change')); document.getElementById('settings').close(); })()")
+        self.ask(page, "hello")
+        self.assertEqual(self.server.requests[-1]["model"], "scripted-adapter")
+
     def test_failures_are_said_and_can_be_mended(self):
         page = self.open(self.server.url)
         self.ask(page, "refuse")

@@ -88,7 +88,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             with open(path, "rb") as f:
                 return self.reply(200, f.read(), KINDS[os.path.splitext(path)[1]])
         if name == "v1/models":
-            return self.allowed() and self.reply(200, json.dumps({"data": [{"id": "scripted"}]}).encode())
+            return self.allowed() and self.reply(200, json.dumps({"data": [{"id": name} for name in self.server.models]}).encode())
         if name == "live":
             return self.allowed() and self.reply(200, json.dumps(self.server.figures()).encode())
         return self.reply(404, b'{"error": {"message": "no such page"}}')
@@ -157,7 +157,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     def __init__(self, web, api_key=""):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.web, self.api_key = web, api_key
+        self.web, self.api_key, self.models = web, api_key, ["scripted"]
         self.requests, self.n_gone, self.n_tokens, self.n_polls = [], 0, 0, 0
         self.began = time.monotonic()
         threading.Thread(target=self.serve_forever, daemon=True).start()

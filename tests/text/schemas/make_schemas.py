@@ -79,7 +79,7 @@ add("tuple_rest", "Give a name and numbers.", {"type": "array", "prefixItems": [
 add("tuple_optional", "Give up to three.", {"type": "array", "prefixItems": [INT, STR, BOOL], "items": False})
 add("unique_enum", "Which days do you work?", arr({"enum": ["mon", "tue", "wed", "thu", "fri"]}, uniqueItems=True, minItems=2, maxItems=4))
 add("unique_small", "Pick lottery numbers.", arr({"type": "integer", "minimum": 1, "maximum": 9}, uniqueItems=True, minItems=3, maxItems=5))
-add("unique_strings", "Give tags.", obj({"tags": arr(STR, uniqueItems=True)}))
+add("unique_strings", "Give tags.", obj({"tags": arr({"type": "string", "maxLength": 30}, uniqueItems=True, minItems=2, maxItems=5)}))
 add("contains", "Numbers, one above 100.", arr(INT, contains={"type": "integer", "minimum": 100}, maxItems=4))
 
 # Numbers.
