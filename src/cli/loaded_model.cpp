@@ -65,6 +65,8 @@ std::string resolve_model(const std::string& model, bool offline) {
 LoadedModel load_for_text(const std::string& model, const ModelFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   EngineOptions options = engine_options(flags);
+  options.max_seqs = 1;                      // one conversation,
+  options.prefix_cache = true;               // of which a turn computes only what is new
   LoadedModel loaded{.checkpoint = open_checkpoint(model)};
   loaded.tokenizer = make_tokenizer(loaded.checkpoint);
   Progress progress("loading " + loaded.checkpoint.name);

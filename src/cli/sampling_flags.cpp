@@ -49,7 +49,7 @@ void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
   command.add_option("--dry-base", flags.dry_base, "How that penalty grows with each repeated token")->group(group);
   command.add_option("--dry-allowed-length", flags.dry_allowed_length, "Repeated tokens that cost nothing")->group(group);
   command.add_option("--dry-penalty-last-n", flags.dry_penalty_last_n, "Tokens searched for repetitions; -1: all")->group(group);
-  command.add_option("--dry-sequence-breaker", flags.dry_breakers, "Nothing repeats across this text; may be repeated, none: no text (usual: new line, colon, quote, star)")->group(group);
+  command.add_option("--dry-sequence-breaker", flags.dry_breakers, "Nothing repeats across this text; may be repeated, none: no text (usual: new line, colon, quote, star)")->allow_extra_args(false)->group(group);
   command.add_option("-s,--seed", flags.seed, "Seed: the same seed gives the same answer")->group(group);
   command.add_option("--stop,-r,--reverse-prompt", flags.stop, "Ends the answer where this text appears; may be repeated")->group(group);
   command.add_flag("--ignore-eos", flags.ignore_eos, "Go on past the end of the answer")->group(group);

@@ -58,6 +58,7 @@ std::unique_ptr<Serving> load(const ServeFlags& f) {
     options.progress = [&](double share, const std::string& what) { progress.update(share, what); };
     s->engine = std::make_unique<Engine>(c, options);
   }
+  for (const AdapterFlag& adapter : adapters_of(f)) s->engine->load_adapter(adapter.name, adapter.folder);
   const int n_threads = f.how.n_threads > 0 ? f.how.n_threads : this_machine().n_usable;
   s->bandwidth = s->engine->options().device == "cuda" ? measure_read_bandwidth_of("cuda", 0, 0, 0) : recent_read_bandwidth(n_threads);
   s->grammars = std::make_unique<GrammarCompiler>(*s->tokenizer, s->engine->model().n_vocab, c.eos_ids);
@@ -73,9 +74,11 @@ std::shared_ptr<Service> make_service(const ServeFlags& f, Serving& s, const std
   options.template_variables = template_variables(f);
   options.max_requests = f.max_queue;
   options.split_reasoning = f.reasoning_format != "none";
+  options.may_load_adapters = f.may_load_adapters;
   options.version = RIDGE_VERSION;
   const auto format = f.tool_parser == "auto" ? AnswerFormat::for_template(s.chat_template->source()) : AnswerFormat::named(f.tool_parser);
   auto service = std::make_shared<Service>(Service{c, *s.tokenizer, *s.chat_template, format, *s.grammars, *s.thread, *s.engine, std::move(options)});
+  for (const AdapterInfo& adapter : s.engine->adapters()) service->adapters->add(adapter.name);
   service->on_finished = [metrics](const RequestTiming& timing, std::string_view finish) { metrics->on_finished(timing, finish); };
   service->on_tokens = [metrics](const Event& event, TimePoint came) { metrics->on_tokens(event, came); };
   return service;

@@ -57,11 +57,13 @@ void add_engine_flags(CLI::App& c, ServeFlags& f) {
   c.add_option("--gpu-memory-utilization,--mem-fraction", f.memory_share, "Share of the device's free memory for weights and KV; 0: 0.9 of a GPU, a quarter of the free memory for KV on a CPU")->check(CLI::Range(0.0, 1.0))->group(group);
   c.add_option("--kv-cache-gb", f.kv_gb, "Memory for KV in GB, instead")->check(CLI::Range(0.0, 100000.0))->group(group);
   c.add_option("--swap-space,--swap-gb", f.swap_gb, "Host memory in GB for requests that had to make room; 0: they are computed again")->check(CLI::Range(0.0, 100000.0))->group(group);
+  c.add_option("--lora-modules,--lora", f.adapters, "LoRA adapters (PEFT folders) over the model, as name=folder; requests choose one as their model; may be repeated")->allow_extra_args(false)->delimiter(',')->group(group);
+  c.add_flag("--allow-runtime-lora-updating", f.may_load_adapters, "Lets requests load and unload adapters (/v1/load_lora_adapter)")->group(group);
   c.add_option("--block-size", f.page_size, "Tokens of a KV page: 16, 32 or 64")->check(CLI::IsMember({16, 32, 64}))->capture_default_str()->group(group);
   c.add_option("--scheduling-policy", f.policy, "Who is taken from the queue first: fcfs, priority, or lpm (longest cached prefix)")->check(CLI::IsMember({"fcfs", "priority", "lpm"}))->capture_default_str()->group(group);
   c.add_option("--target-ttft-ms", f.target_ttft_ms, "Wanted time to the first token; 0: none")->check(CLI::NonNegativeNumber)->group(group);
   c.add_option("--target-tpot-ms", f.target_tpot_ms, "Wanted time per token; 0: none")->check(CLI::NonNegativeNumber)->group(group);
-  c.add_option("--max-slowdown", f.max_slowdown, "How much longer a step may get for those who are being answered when a new prompt is worked on beside them: 0.8 = 1.8 times; 0: no limit")
+  c.add_option("--max-slowdown", f.max_slowdown, "How much longer a step may get for those who are being answered when a new prompt is worked on beside them: 0.6 = 1.6 times; 0: no limit")
       ->check(CLI::Range(0.0, 1000.0))->capture_default_str()->group(group);
   c.add_option("--max-queue", f.max_queue, "Requests that may wait or run; more are answered with 429")->check(CLI::Range(1, 1000000))->capture_default_str()->group(group);
   c.add_option("--max-per-user", f.max_per_user, "Requests of one user (the API's field) at a time; 0: no limit")->check(CLI::NonNegativeNumber)->group(group);
@@ -110,6 +112,16 @@ HttpOptions http_options(const ServeFlags& f) {
   const bool local = f.host == "127.0.0.1" || f.host == "localhost" || f.host == "::1";
   if (!local && o.api_keys.empty()) log_warn("Anyone who can reach {} may use this server: --api-key asks for a key.", f.host);
   return o;
+}
+
+std::vector<AdapterFlag> adapters_of(const ServeFlags& f) {
+  std::vector<AdapterFlag> adapters;
+  for (const std::string& text : f.adapters) {
+    const size_t at = text.find('=');
+    if (at == std::string::npos || at == 0 || at + 1 == text.size()) fail("--lora-modules {}: must be name=folder", text);
+    adapters.push_back({text.substr(0, at), text.substr(at + 1)});
+  }
+  return adapters;
 }
 
 EngineOptions serving_options(const ServeFlags& f, int64_t weight_bytes) {

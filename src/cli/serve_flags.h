@@ -27,14 +27,18 @@ struct ServeFlags {
   std::string chat_template, template_kwargs, tool_parser = "auto", reasoning_format = "auto", generation_config = "auto", metrics_names = "ridge";
   // The engine
   int max_seqs = 0, max_batch_tokens = 0, page_size = 64, target_ttft_ms = 0, target_tpot_ms = 0, max_queue = 4096, max_per_user = 0;
-  double memory_share = 0, kv_gb = 0, swap_gb = 0, max_slowdown = 0.8;
+  double memory_share = 0, kv_gb = 0, swap_gb = 0, max_slowdown = 0.6;
   std::string policy = "fcfs";
   bool no_prefix_cache = false;
+  std::vector<std::string> adapters;         // name=folder
+  bool may_load_adapters = false;
 };
 
 void add_serve_flags(CLI::App& command, ServeFlags& flags);
 // Throw Error naming a flag whose value makes no sense.
 HttpOptions http_options(const ServeFlags& flags);
+struct AdapterFlag { std::string name, folder; };
+std::vector<AdapterFlag> adapters_of(const ServeFlags& flags);
 EngineOptions serving_options(const ServeFlags& flags, int64_t weight_bytes);
 Json template_variables(const ServeFlags& flags);
 std::string chat_template_source(const ServeFlags& flags, const std::string& of_the_model);      // a file, or the template itself

@@ -9,6 +9,7 @@
 
 #include "engine/engine_thread.h"
 #include "files/checkpoint.h"
+#include "server/adapter_names.h"
 #include "server/api/breaker_lists.h"
 #include "text/answer_parser.h"
 #include "text/chat.h"
@@ -22,6 +23,7 @@ struct ServiceOptions {
   SamplingParams defaults;                   // of requests that say nothing: defaults_from(generation_config), then the flags
   Json template_variables = Json::object();  // --default-chat-template-kwargs; a request's chat_template_kwargs win
   bool split_reasoning = true;               // --reasoning-format; false: thoughts stay in the content unless a request says otherwise
+  bool may_load_adapters = false;            // --allow-runtime-lora-updating
   int max_choices = 128;                     // n and best_of
   int max_logprobs = 20;                     // top_logprobs, logprobs, prompt_logprobs
   int max_requests = 1024;                   // prompts x n of one HTTP request: AdmissionLimits::max_queue
@@ -43,6 +45,7 @@ struct Service {
   // The same for every event, and when it came: for the time between tokens.
   std::function<void(const Event& event, TimePoint came)> on_tokens = {};
   std::shared_ptr<BreakerLists> breakers = std::make_shared<BreakerLists>();
+  std::shared_ptr<AdapterNames> adapters = std::make_shared<AdapterNames>();
   const std::string& name() const { return options.model_names.front(); }
 };
 

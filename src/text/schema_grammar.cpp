@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kMostCount = 4096;                 // minItems, minLength, minProperties: more is no answer
 constexpr int kMostDepth = 96;
 constexpr int kFreeDepth = 4;                        // of values that no schema describes
+constexpr int kMostOptional = 200;
 constexpr int kMostMultiples = 1024;
 constexpr int64_t kCountedText = 48;
 constexpr int kMostDistinct = 16, kMostTexts = 8;    // of values to choose from, and of texts, where items have to differ
@@ -376,6 +377,9 @@ Gbnf SchemaGrammar::object(const FlatSchema& flat) {
     }
     members.push_back({Gbnf::sequence({name(key), colon_, value(schema)}), required});
   }
+  // What is optional may be skipped, so each of them sees all that follow: beyond a number of them they are left out.
+  int n_optional = 0;
+  std::erase_if(members, [&](const Member& m) { return !m.required && ++n_optional > kMostOptional; });
   // Counts by taking what is optional for required, or leaving it out.
   int64_t n_required = std::ranges::count_if(members, &Member::required);
   const bool open = flat.additional != false && ((flat.has_additional && (flat.additional != true || flat.properties.empty())) || (!flat.has_properties && flat.properties.empty()) || flat.min_properties > static_cast<int64_t>(members.size()));

@@ -12,7 +12,12 @@ ThoughtFilter::ThoughtFilter(const Tokenizer& tokenizer, Thought thought, std::s
 
 bool ThoughtFilter::restrict(std::span<uint32_t> mask) {
   if (state_ == State::thinking && thought_.budget >= 0 && n_thought_ >= thought_.budget && !end_.empty()) state_ = State::ending;
-  if (state_ == State::thinking) return false;
+  if (state_ == State::thinking) {
+    if (!answer_) return false;
+    for (const int32_t token : thought_.endings)
+      if (size_t(token) / 32 < mask.size()) mask[size_t(token) / 32] &= ~(1u << (token % 32));
+    return !thought_.endings.empty();
+  }
   if (state_ == State::ending) {
     std::fill(mask.begin(), mask.end(), 0u);
     mask[size_t(end_[n_ended_]) / 32] |= 1u << (end_[n_ended_] % 32);

@@ -16,6 +16,7 @@ struct Thought {
   bool is_open = false;                      // the prompt ends inside a thought
   bool may_open = false;                     // the model may begin one as the first thing it writes
   int budget = -1;                           // tokens; -1: no limit
+  std::vector<int32_t> endings = {};         // tokens that end an answer: not within the thought, where something must follow it
 };
 
 class ThoughtFilter : public TokenFilter {

@@ -205,6 +205,35 @@ TEST(PromptLogprobs, AreThoseOfEveryTokenButTheFirstInAnyChunkingAndAfterPreempt
   }
 }
 
+TEST(PromptLogprobs, AndEmbeddingsAreTheSameWhenThePrefixCacheHasThePromptAndOthersDecode) {
+  const TinyModel model;
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 150; ++i) prompt.push_back(3 + i * 37 % 90);
+  const auto ask = [&](Engine& engine) {
+    Request scored = greedy(prompt, 3), embedded = greedy(prompt, 0);
+    scored.n_prompt_logprobs = 1, embedded.wants_embedding = true;
+    const uint64_t a = engine.submit(scored), b = engine.submit(embedded);
+    auto answers = run(engine);
+    return std::pair(answers[a], answers[b]);
+  };
+  Engine plain(model.checkpoint(), exact());
+  const auto [scored, embedded] = ask(plain);
+  ASSERT_EQ(scored.prompt_logprobs.size(), prompt.size() - 1);
+  EngineOptions o = exact();
+  o.prefix_cache = true, o.page_size = 16, o.max_slowdown = 0.5, o.kv_bytes = 8 << 20;
+  Engine engine(model.checkpoint(), o);
+  engine.submit(greedy(prompt, 5));
+  run(engine);
+  for (int i = 0; i < 4; ++i) engine.submit(greedy({5 + i}, 120));     // prefills are cut to pieces beside these
+  for (int i = 0; i < 10; ++i) engine.step();
+  const auto [again_scored, again_embedded] = ask(engine);
+  EXPECT_GT(again_embedded.timing.n_cached, 0) << "the test no longer reaches a hit";
+  EXPECT_EQ(again_embedded.embedding, embedded.embedding);
+  EXPECT_EQ(tokens_of(again_scored), tokens_of(scored));
+  ASSERT_EQ(again_scored.prompt_logprobs.size(), scored.prompt_logprobs.size());
+  for (size_t i = 0; i < prompt.size() - 1; ++i) EXPECT_EQ(again_scored.prompt_logprobs[i].logprob, scored.prompt_logprobs[i].logprob) << i;
+}
+
 TEST(PromptLogprobs, OfAPromptThatPoisonsTheModelAreAnError) {
   const TinyModel model(Json::object(), NAN);
   Engine engine(model.checkpoint(), exact());

@@ -43,7 +43,7 @@ std::vector<Request> requests_of(int n_vocab, int page_size) {
     r.prompt.insert(r.prompt.end(), own.begin(), own.end());
     r.params = {.temperature = requests.size() % 2 ? 0.0f : 0.9f, .seed = 11, .max_tokens = n_new, .ignore_eos = true, .n_logprobs = 3};
   };
-  ask(3 * page_size, 0, page_size + 5);
+  ask(3 * page_size, 0, page_size + 12);
   ask(3 * page_size, 0, 8);                                    // known wholly
   ask(2 * page_size, 9, 6);                                    // two whole pages
   ask(2 * page_size + page_size / 2 + 3, 12, 10);              // two and a part
@@ -110,6 +110,8 @@ TEST_P(SameTokens, HoweverARequestIsServed) {
   int n_vocab = 0;
   std::vector<Request> requests;
   std::vector<Answer> expected;
+  Request next_turn;                         // the first one and its answer, and something new
+  Answer expected_of_next_turn;
   int64_t enough = 0;
   const auto expect_same = [&](const std::vector<Answer>& answers, const std::string& how) {
     ASSERT_EQ(answers.size(), expected.size());
@@ -121,6 +123,11 @@ TEST_P(SameTokens, HoweverARequestIsServed) {
     requests = requests_of(n_vocab, page_size);
     expected = one_by_one(engine, requests);
     for (const Answer& a : expected) EXPECT_EQ(a.finish, FinishReason::length);
+    next_turn = requests[0];
+    next_turn.prompt.insert(next_turn.prompt.end(), expected[0].tokens.begin(), expected[0].tokens.end());
+    next_turn.prompt.insert(next_turn.prompt.end(), {3, 4});
+    next_turn.params.max_tokens = 2;
+    expected_of_next_turn = one_by_one(engine, {next_turn}).front();
     expect_same(together(engine, requests), "in a full batch");
     // Memory for hardly more than one of them.
     for (int g = 0; g < engine.kv().n_groups(); ++g) enough += engine.kv().page_bytes(g) * 6;
@@ -143,6 +150,9 @@ TEST_P(SameTokens, HoweverARequestIsServed) {
     EXPECT_EQ(answers[4].timing.n_cached, page_size - 3);
     EXPECT_EQ(answers[5].timing.n_cached, 0);
     EXPECT_EQ(answers[6].timing.n_cached, 3 * page_size);
+    const Answer turn = one_by_one(engine, {next_turn}).front();
+    EXPECT_TRUE(turn == expected_of_next_turn) << GetParam() << ", the next turn";
+    EXPECT_EQ(turn.timing.n_cached, int(next_turn.prompt.size()) - 3) << "of an answer all tokens but the last were computed";
     expect_same(one_by_one(engine, requests), "after a prefix hit of everything");
     EXPECT_GT(engine.flush_cache(), 0);
     for (int g = 0; g < engine.kv().n_groups(); ++g) EXPECT_EQ(engine.kv().n_free_pages(g), engine.kv().n_pages(g));

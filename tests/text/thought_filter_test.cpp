@@ -56,6 +56,19 @@ TEST(ThoughtFilter, AThoughtIsFreeUntilItsBudgetAndTheAnswerIsNot) {
   EXPECT_TRUE(filter.done());
 }
 
+TEST(ThoughtFilter, AThoughtDoesNotEndAnAnswerThatMustFollow) {
+  const Tokenizer& tokenizer = tiny_tokenizer();
+  const int n_vocab = tokenizer.n_vocab();
+  const int32_t end = *tokenizer.find("<|im_end|>");
+  ThoughtFilter waits(tokenizer, {.begin = "<think>", .end = "</think>", .is_open = true, .endings = {end}}, std::make_shared<OneToken>(9));
+  std::vector<uint32_t> mask(size_t(n_vocab + 31) / 32, ~0u);
+  EXPECT_TRUE(waits.restrict(mask));
+  EXPECT_EQ(mask[size_t(end) / 32] >> (end % 32) & 1, 0u);
+  EXPECT_EQ(n_allowed(waits, n_vocab), n_vocab - 1);
+  ThoughtFilter free(tokenizer, {.begin = "<think>", .end = "</think>", .is_open = true, .endings = {end}}, nullptr);
+  EXPECT_EQ(n_allowed(free, n_vocab), n_vocab);
+}
+
 TEST(ThoughtFilter, AModelMayBeginAThoughtOrAnswerAtOnce) {
   const Tokenizer& tokenizer = tiny_tokenizer();
   const int n_vocab = tokenizer.n_vocab();

@@ -216,7 +216,7 @@ void handle_messages(const ServicePtr& service, const HttpRequest& request, cons
   const ChatJob job = parse_anthropic(body_of(request), *service);
   std::vector<Prepared> prompts;
   prompts.push_back(prepare_chat(*service, job));
-  answer_request(service, reply, std::move(prompts), job, std::make_unique<MessageWriter>(service, request.id), anthropic_error);
+  answer_request(service, reply, std::move(prompts), job, std::make_unique<MessageWriter>(named_for(service, job), request.id), anthropic_error);
 }
 
 void handle_count_tokens(const ServicePtr& service, const HttpRequest& request, const ReplyPtr& reply) {

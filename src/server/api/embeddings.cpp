@@ -58,8 +58,8 @@ class EmbeddingWriter : public AnswerWriter {
 void handle_embeddings(const ServicePtr& service, const HttpRequest& request, const ReplyPtr& reply) {
   const Json body = body_of(request);
   const Fields fields(body);
-  check_model(fields, *service);
   CompletionJob job;
+  job.adapter = check_model(fields, *service);
   job.params.max_tokens = 0;
   job.prompts = read_prompts(fields, "input", *service);
   job.user = fields.text("user").value_or("");
@@ -69,7 +69,7 @@ void handle_embeddings(const ServicePtr& service, const HttpRequest& request, co
     fields.refuse("dimensions", fmt::format("this model's embeddings have {}, and cutting them is not meant", d_model));
   std::vector<Prepared> prompts = prepare_completions(*service, job);
   for (Prepared& prompt : prompts) prompt.request.wants_embedding = true;
-  answer_request(service, reply, std::move(prompts), job, std::make_unique<EmbeddingWriter>(service, as_base64), openai_error);
+  answer_request(service, reply, std::move(prompts), job, std::make_unique<EmbeddingWriter>(named_for(service, job), as_base64), openai_error);
 }
 
 }  // namespace ridge

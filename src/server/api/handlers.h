@@ -10,6 +10,8 @@
 namespace ridge {
 
 using ServicePtr = std::shared_ptr<const Service>;
+// The service under the name that the job's answers carry: an adapter's, where it asked for one.
+ServicePtr named_for(const ServicePtr& service, const Job& job);
 using ReplyPtr = std::shared_ptr<HttpReply>;
 
 Json body_of(const HttpRequest& request);                       // throws 400 for what is no JSON object

@@ -25,6 +25,7 @@ struct Job {
   int n_prompt_logprobs = -1;
   Constraint constraint;
   std::string cache_salt, user;
+  std::string adapter;                       // the model that was asked for, where it is an adapter over the one served
   int priority = 0;
   bool skip_special_tokens = true;           // in the text of completions; chats need them written out to be taken apart
   bool include_stop = false;                 // the stop string is part of the answer

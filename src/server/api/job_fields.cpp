@@ -193,16 +193,17 @@ int read_top_logprobs(const Fields& fields, std::string_view name, const Service
   return value ? int(*value) : absent;
 }
 
-void check_model(const Fields& fields, const Service& service) {
+std::string check_model(const Fields& fields, const Service& service) {
   const auto model = fields.text("model");
-  if (!model) return;
+  if (!model) return {};
   const auto& names = service.options.model_names;
-  if (std::find(names.begin(), names.end(), *model) != names.end()) return;
+  if (std::find(names.begin(), names.end(), *model) != names.end()) return {};
+  if (service.adapters->has(*model)) return *model;
   throw ApiError(404, fmt::format("the model {} is not served here; what is: {}", shown(*model), fmt::join(names, ", ")), "model", "model_not_found");
 }
 
 void read_job(Job& job, const Fields& fields, const Service& service) {
-  check_model(fields, service);
+  job.adapter = check_model(fields, service);
   job.params = service.options.defaults;
   read_sampling(job.params, fields, service);
   const ServiceOptions& options = service.options;

@@ -19,11 +19,12 @@ Json with_model_name(const Json& body, const Service& service) {
   if (name.ends_with(":latest")) name.resize(name.size() - 7);
   for (const std::string& served : service.options.model_names)
     if (served == name) out["model"] = name;
+  if (service.adapters->has(name)) out["model"] = name;
   return out;
 }
 
 void read_common(Job& job, const Fields& fields, const Service& service) {
-  check_model(fields, service);
+  job.adapter = check_model(fields, service);
   job.params = service.options.defaults;
   if (const auto options = fields.object("options")) read_sampling(job.params, *options, service);
   job.stream = fields.boolean("stream").value_or(true);
@@ -119,7 +120,7 @@ class OllamaWriter : public AnswerWriter {
 };
 
 void run(const ServicePtr& service, const ReplyPtr& reply, std::vector<Prepared> prompts, const Job& job, bool is_chat) {
-  answer_request(service, reply, std::move(prompts), job, std::make_unique<OllamaWriter>(service, is_chat), ollama_error);
+  answer_request(service, reply, std::move(prompts), job, std::make_unique<OllamaWriter>(named_for(service, job), is_chat), ollama_error);
 }
 
 int64_t bytes_on_disk(const std::string& path) {

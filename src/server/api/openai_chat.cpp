@@ -160,7 +160,7 @@ void handle_chat(const ServicePtr& service, const HttpRequest& request, const Re
   const ChatJob job = parse_chat(body_of(request), *service);
   std::vector<Prepared> prompts;
   prompts.push_back(prepare_chat(*service, job));
-  answer_request(service, reply, std::move(prompts), job, std::make_unique<ChatWriter>(service, job, request.id), openai_error);
+  answer_request(service, reply, std::move(prompts), job, std::make_unique<ChatWriter>(named_for(service, job), job, request.id), openai_error);
 }
 
 }  // namespace ridge

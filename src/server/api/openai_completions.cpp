@@ -187,7 +187,7 @@ void handle_completions(const ServicePtr& service, const HttpRequest& request, c
   std::vector<Prepared> prompts = prepare_completions(*service, job);
   std::vector<CompletionWriter::Source> sources;
   for (const Prepared& prompt : prompts) sources.push_back({prompt.text, prompt.request.prompt});
-  auto writer = std::make_unique<CompletionWriter>(service, job, request.id, std::move(sources));
+  auto writer = std::make_unique<CompletionWriter>(named_for(service, job), job, request.id, std::move(sources));
   answer_request(service, reply, std::move(prompts), job, std::move(writer), openai_error);
 }
 

@@ -240,7 +240,7 @@ void handle_responses(const ServicePtr& service, const HttpRequest& request, con
   const ChatJob job = parse_response(body, *service);
   std::vector<Prepared> prompts;
   prompts.push_back(prepare_chat(*service, job));
-  answer_request(service, reply, std::move(prompts), job, std::make_unique<ResponseWriter>(service, job, request.id, body), openai_error);
+  answer_request(service, reply, std::move(prompts), job, std::make_unique<ResponseWriter>(named_for(service, job), job, request.id, body), openai_error);
 }
 
 }  // namespace ridge

@@ -77,7 +77,7 @@ std::string_view trimmed_end(std::string_view text) {
 }
 
 Thought thought_of(const Service& service, const ChatJob& job, std::string_view tail) {
-  Thought thought{.begin = std::string(trimmed_end(service.format->reasoning_begin())), .end = std::string(trimmed_end(service.format->reasoning_end())), .budget = job.thinking_budget};
+  Thought thought{.begin = std::string(trimmed_end(service.format->reasoning_begin())), .end = std::string(trimmed_end(service.format->reasoning_end())), .budget = job.thinking_budget, .endings = service.checkpoint.eos_ids};
   if (thought.begin.empty() || thought.end.empty()) return {};
   const std::string_view text = trimmed_end(tail);
   const size_t begun = text.rfind(thought.begin), ended = text.rfind(thought.end);
@@ -94,6 +94,7 @@ Request request_of(const Service& service, const Job& job, std::vector<int32_t> 
     throw ApiError(400, fmt::format("the prompt has {} tokens, and the context holds {}: shorten it", prompt.size(), room), "", "context_length_exceeded");
   Request request{.prompt = std::move(prompt), .params = job.params, .n_prompt_logprobs = job.n_prompt_logprobs};
   request.cache_salt = job.cache_salt;
+  request.adapter = job.adapter;
   request.priority = job.priority;
   request.user = job.user;
   return request;

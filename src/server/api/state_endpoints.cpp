@@ -59,12 +59,16 @@ void handle_models(const ServicePtr& service, const HttpRequest& request, const 
   constexpr std::string_view kOne = "/v1/models/";
   if (request.path.starts_with(kOne)) {
     const std::string name = request.path.substr(kOne.size());
-    if (std::find(names.begin(), names.end(), name) == names.end())
+    if (std::find(names.begin(), names.end(), name) == names.end() && !service->adapters->has(name))
       throw ApiError(404, fmt::format("the model {} is not served here; what is: see /v1/models", shown(name)), "model", "model_not_found");
     return send_json(reply, model_json(*service, name));
   }
   Json data = Json::array();
   for (const std::string& name : names) data.push_back(model_json(*service, name));
+  for (const std::string& name : service->adapters->all()) {
+    data.push_back(model_json(*service, name));
+    data.back()["parent"] = service->name();
+  }
   send_json(reply, {{"object", "list"}, {"data", std::move(data)}, {"has_more", false}, {"first_id", names.front()}, {"last_id", names.back()}});
 }
 
@@ -146,8 +150,33 @@ void handle_cache_flush(const ServicePtr& service, const HttpRequest&, const Rep
   send_json(reply, {{"flushed", true}, {"pages", dropped}});
 }
 
-void handle_adapters(const ServicePtr&, const HttpRequest&, const ReplyPtr&) {
-  throw ApiError(501, "adapters cannot be loaded: this build of the server serves the base model alone", "lora_name", "not_implemented");
+ServicePtr named_for(const ServicePtr& service, const Job& job) {
+  if (job.adapter.empty()) return service;
+  auto named = std::make_shared<Service>(*service);
+  named->options.model_names = {job.adapter};
+  return named;
+}
+
+// {"lora_name", "lora_path"}, as vLLM has it: the path is on this machine. Requests that run with an adapter that is unloaded go on with it.
+void handle_adapters(const ServicePtr& service, const HttpRequest& request, const ReplyPtr& reply) {
+  const Json body = body_of(request);
+  const Fields fields(body);
+  if (!service->options.may_load_adapters)
+    throw ApiError(403, "this server loads adapters at its start alone (--lora-modules); --allow-runtime-lora-updating lets requests do it", "lora_name", "not_allowed");
+  const std::string name = fields.text("lora_name").value_or("");
+  if (name.empty()) fields.refuse("lora_name", "must be the name that requests use as their model");
+  if (request.path.ends_with("/unload_lora_adapter")) {
+    service->engine.between_steps([&](Engine& engine) { engine.unload_adapter(name); });
+    service->adapters->remove(name);
+    return send_json(reply, {{"unloaded", name}});
+  }
+  const std::string path = fields.text("lora_path").value_or("");
+  if (path.empty()) fields.refuse("lora_path", "must be the adapter's folder on the server's machine");
+  const auto& names = service->options.model_names;
+  if (std::find(names.begin(), names.end(), name) != names.end()) fields.refuse("lora_name", "is the base model's name");
+  service->engine.between_steps([&](Engine& engine) { engine.load_adapter(name, path); });
+  service->adapters->add(name);
+  send_json(reply, {{"loaded", name}});
 }
 
 }  // namespace ridge
