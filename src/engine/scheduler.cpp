@@ -115,14 +115,15 @@ int Scheduler::chunk_of(const Sequence& sequence, const Budget& budget) const {
   return n;
 }
 
-// As many of n tokens as the time for prefill allows; 0: too few to be worth a part of this step.
+// As many of n tokens as the time for prefill allows; 0: too few to be worth a part of this step, or enough for a slice.
 int Scheduler::within_time(const Sequence& sequence, int n, const Budget& budget) const {
   if (n <= 1 || !budget.limited()) return n;
   const int fits = budget.seconds > 0 ? costs_.tokens_within(budget.seconds, sequence.track.n_computed, n) : 0;
+  // What does not fit as a whole is better sliced: a slice ends by the clock, a chunk by what was thought it would take.
+  if (limits_.slice_tokens > 0 && sequence.n_logits_of(n - 1) == 0) return fits >= n ? n : 0;
   if (fits >= std::min(n, kLeastChunk)) return fits;
-  // Where slices cannot help, the first one goes on nevertheless.
-  const bool slices = limits_.slice_tokens > 0 && sequence.n_logits_of(n - 1) == 0;
-  return !slices && budget.seconds > 0 && shape_.n_prefill == 0 ? std::min(n, kLeastChunk) : 0;
+  // The first one goes on nevertheless.
+  return budget.seconds > 0 && shape_.n_prefill == 0 ? std::min(n, kLeastChunk) : 0;
 }
 
 bool Scheduler::grant(Sequence& sequence, Budget& budget) {

@@ -3,7 +3,7 @@
 // cached while there is room, go to host memory, or are computed again).
 //
 // Decodes are not stalled: while some run, prefill gets no more time of a step than max_slowdown or the targets allow, by what steps were seen to cost. A prompt
-// of which not even a few tokens fit into that time is computed in slices: some layers of a chunk with every step (Plan::slice).
+// that does not fit into that time is computed in slices: some layers of a chunk with every step (Plan::slice), or in small chunks where the device cannot do that.
 //
 // Nothing deadlocks: the first in the order can take every other one's pages, and when it is alone and still cannot grow, it is handed back as out of memory.
 #pragma once
