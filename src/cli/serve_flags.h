@@ -27,7 +27,7 @@ struct ServeFlags {
   std::string chat_template, template_kwargs, tool_parser = "auto", reasoning_format = "auto", generation_config = "auto", metrics_names = "ridge";
   // The engine
   int max_seqs = 0, max_batch_tokens = 0, page_size = 64, target_ttft_ms = 0, target_tpot_ms = 0, max_queue = 4096, max_per_user = 0;
-  double memory_share = 0, kv_gb = 0, swap_gb = 0, max_slowdown = 0.6;
+  double memory_share = 0, kv_gb = 0, swap_gb = 0, max_slowdown = 0.5;
   std::string policy = "fcfs";
   bool no_prefix_cache = false;
   std::vector<std::string> adapters;         // name=folder

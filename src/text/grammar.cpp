@@ -43,7 +43,7 @@ struct Endings {
   Mask eos;
   uint32_t last_word;                        // bits of the last word of a mask that are tokens
   // In a text (which the tokens of `in_text` tell: & is nothing else) a quote and what follows it. Elsewhere ] and } alone; with quotes; what begins with a comma or a quote.
-  Mask in_text, quoted;
+  Mask in_text, quoted, closed;              // closed: what opens nothing
   std::vector<Mask> closing;
 };
 
@@ -105,6 +105,7 @@ class Matcher final : public TokenFilter {
     for (size_t i = 0; i < mask.size(); ++i) text |= (mask[i] & endings_->in_text[i]) != 0;
     if (text && narrow(endings_->quoted)) return;
     for (const Mask& set : endings_->closing) if (narrow(set)) return;
+    (void)narrow(endings_->closed);          // where an object or null may come: null
   }
 
   std::shared_ptr<const CompiledGrammar> grammar_;
@@ -125,6 +126,7 @@ struct GrammarCompiler::State {
     made.last_word = n_vocab % 32 == 0 ? ~0u : (1u << (n_vocab % 32)) - 1;
     made.in_text.resize(n_words);
     made.quoted.resize(n_words);
+    made.closed.resize(n_words);
     made.closing.assign(3, Mask(n_words));
     const auto set = [](Mask& mask, int32_t id) { mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32); };
     for (int32_t id : eos_ids) if (id >= 0 && id < n_vocab) set(made.eos, id);
@@ -133,6 +135,7 @@ struct GrammarCompiler::State {
       const std::string bytes = tokenizer.token_bytes(id);
       if (bytes.empty()) continue;
       if (bytes == "&") set(made.in_text, id);
+      if (bytes.find_first_of("{[") == bytes.npos) set(made.closed, id);
       if (bytes[0] == '"' && bytes.find_first_not_of("\"]},") == bytes.npos) set(made.quoted, id);
       if (bytes.find_first_not_of("]}") == bytes.npos) set(made.closing[0], id);
       if (bytes.find_first_not_of("\"]}") == bytes.npos) set(made.closing[1], id);
