@@ -1,30 +1,10 @@
 // Calls whose arguments are tags around raw text: keys and values become JSON as they come.
-#include <fmt/format.h>
-
+#include "base/json_text.h"
 #include "text/stream_parser.h"
 
 namespace ridge {
 
 namespace {
-
-std::string escaped_text(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      default:
-        if (static_cast<unsigned char>(c) < 32) out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-        else out += c;
-    }
-  }
-  return out;
-}
-
-std::string json_text(std::string_view text) { return '"' + escaped_text(text) + '"'; }
 
 // What opens a value after its key: behind the last attribute, or all of it.
 std::string_view value_opening(const AnswerFamily& family) {
@@ -84,7 +64,7 @@ bool StreamParser::step_tags() {
     if (attributes.find("string=\"true\"") != attributes.npos || attributes.find("type=\"string\"") != attributes.npos) type_ = Type::text;
     else if (attributes.find("string=\"false\"") != attributes.npos || attributes.find("type=\"") != attributes.npos) type_ = Type::other;
     pending_.erase(0, value);
-    give_arguments((first_key_ ? "{" : ", ") + json_text(key_) + ": ");
+    give_arguments((first_key_ ? "{" : ", ") + json_quoted(key_) + ": ");
     first_key_ = false;
     value_begun_ = false;
     value_.clear();
@@ -111,7 +91,7 @@ bool StreamParser::step_value() {
     size_t keep = final_ ? 0 : overlap(pending_, end);
     if (lines && keep < pending_.size() && pending_[pending_.size() - keep - 1] == '\n') ++keep;
     const std::string_view text = std::string_view(pending_).substr(0, pending_.size() - keep);
-    if (streams) give_arguments(escaped_text(text));
+    if (streams) give_arguments(json_escaped(text));
     else value_ += text;
     pending_.erase(0, pending_.size() - keep);
     return false;
@@ -124,7 +104,7 @@ bool StreamParser::step_value() {
     if (close == std::string::npos && !final_) return false;
     if (close != std::string::npos) at = close + family_.closing_key.size();
   }
-  if (streams) give_arguments(escaped_text(text) + '"');
+  if (streams) give_arguments(json_escaped(text) + '"');
   else end_value(value_ + text);
   pending_.erase(0, at);
   state_ = State::tags;
@@ -139,7 +119,7 @@ void StreamParser::end_value(std::string text) {
     const std::string word(trimmed(text));
     if (word == "True" || word == "False" || word == "None") return give_arguments(word == "True" ? "true" : word == "False" ? "false" : "null");
   }
-  give_arguments(json_text(text));
+  give_arguments(json_quoted(text));
 }
 
 }  // namespace ridge

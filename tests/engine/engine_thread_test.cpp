@@ -9,27 +9,13 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/exact_requests.h"
 #include "engine/tiny_model.h"
 
 namespace ridge {
 namespace {
 
 using namespace std::chrono_literals;
-
-EngineOptions exact() {
-  EngineOptions options{.device = "ref"};
-  options.activations = FormatId::f32;
-  options.max_context = 256;
-  return options;
-}
-
-Request greedy(std::vector<int32_t> prompt, int max_tokens) {
-  Request request{.prompt = std::move(prompt)};
-  request.params.temperature = 0;
-  request.params.ignore_eos = true;
-  request.params.max_tokens = max_tokens;
-  return request;
-}
 
 // What came of one request; filled by a sink, read by the test.
 class Inbox {

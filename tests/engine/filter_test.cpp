@@ -10,25 +10,11 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/mask_worker.h"
+#include "engine/exact_requests.h"
 #include "engine/tiny_model.h"
 
 namespace ridge {
 namespace {
-
-EngineOptions exact() {
-  EngineOptions options{.device = "ref"};
-  options.activations = FormatId::f32;
-  options.max_context = 256;
-  return options;
-}
-
-Request greedy(std::vector<int32_t> prompt, int max_tokens) {
-  Request request{.prompt = std::move(prompt)};
-  request.params.temperature = 0;
-  request.params.ignore_eos = true;
-  request.params.max_tokens = max_tokens;
-  return request;
-}
 
 std::map<uint64_t, Event> run(Engine& engine, const std::function<void()>& between_steps = {}) {
   std::map<uint64_t, Event> answers;         // everything of a request in one event

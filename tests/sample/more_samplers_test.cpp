@@ -8,19 +8,12 @@
 #include <random>
 
 #include "base/error.h"
+#include "sample/random_logits.h"
 #include "sample/sampler.h"
 #include "text/sequence_breakers.h"
 
 namespace ridge {
 namespace {
-
-std::vector<float> random_logits(int n, uint32_t seed, float spread = 2.0f) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, spread);
-  std::vector<float> logits(n);
-  for (float& x : logits) x = normal(random);
-  return logits;
-}
 
 std::vector<double> softmax(const std::vector<float>& logits, double temperature = 1) {
   std::vector<double> p;

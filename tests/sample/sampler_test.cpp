@@ -10,17 +10,10 @@
 #include <random>
 
 #include "base/error.h"
+#include "sample/random_logits.h"
 
 namespace ridge {
 namespace {
-
-std::vector<float> random_logits(int n, uint32_t seed, float spread = 2.0f) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, spread);
-  std::vector<float> logits(n);
-  for (float& x : logits) x = normal(random);
-  return logits;
-}
 
 Sampled sample_once(std::vector<float> logits, const SamplingParams& params, uint64_t seed = 1, uint64_t counter = 0, std::vector<int32_t> history = {},
                     int n_prompt = 0, std::vector<int32_t> banned = {}) {

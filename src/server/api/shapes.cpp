@@ -47,26 +47,6 @@ Json logprob_entry(const Tokenizer& tokenizer, int32_t token, float logprob) {
 
 std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-std::string json_quoted(std::string_view text) {
-  std::string out;
-  out.reserve(text.size() + 2);
-  out += '"';
-  for (const char c : text) {
-    switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      default:
-        if (uint8_t(c) < 0x20) out += fmt::format("\\u{:04x}", int(c));
-        else out += c;
-    }
-  }
-  out += '"';
-  return out;
-}
-
 std::string sse(const Json& json) { return "data: " + dumped(json) + "\n\n"; }
 std::string sse_event(std::string_view name, const Json& json) { return fmt::format("event: {}\ndata: {}\n\n", name, dumped(json)); }
 

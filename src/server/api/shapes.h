@@ -3,12 +3,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/json_text.h"
 #include "server/api/answering.h"
 
 namespace ridge {
 
 std::string dumped(const Json& json);                                      // ill-formed UTF-8 becomes U+FFFD
-std::string json_quoted(std::string_view text);                                 // a JSON string: the part of a stream that is written for every token
 std::string sse(const Json& json);                                         // "data: ...\n\n"
 std::string sse_event(std::string_view name, const Json& json);            // "event: name\ndata: ...\n\n"
 int64_t unix_seconds(std::chrono::system_clock::time_point at = std::chrono::system_clock::now());
