@@ -171,7 +171,7 @@ void bench(const BenchFlags& f, bool quiet) {
 void add_bench(CLI::App& app) {
   auto* sub = app.add_subcommand("bench", "How fast a model is here, and how near to the limit");
   auto f = std::make_shared<BenchFlags>();
-  sub->add_option("model,-m,--model", f->model, "The model; none: smollm2");
+  sub->add_option("MODEL,-m,--model", f->model, "The model; none: smollm2");       // in capitals: CLI11 2.4 takes a positional `model` for the --model of `bench serve`
   sub->add_option("-p,--n-prompt", f->n_prompt, "Prompt lengths to measure; 0: none")->delimiter(',')->capture_default_str();
   sub->add_option("-n,--n-gen", f->n_answer, "Answer lengths to measure; 0: none")->delimiter(',')->capture_default_str();
   sub->add_option("-d,--n-depth", f->depths, "Tokens already in the context")->delimiter(',')->capture_default_str();

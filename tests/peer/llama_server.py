@@ -21,7 +21,7 @@ def load(args, n, vocabulary):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("ridge")
-    parser.add_argument("--models", default="qwen3-0.6b,smollm2")
+    parser.add_argument("--models", default="qwen3-0.6b,smollm2", help="smollm2, or shapes with random weights, SHAPE[:FORMAT] (q4_0)")
     parser.add_argument("--streams", default="8,32")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -39,7 +39,8 @@ def main():
             cache = pathlib.Path(os.environ.get("RIDGE_CACHE", os.path.expanduser("~/.cache/ridgeline")))
             model = next(cache.rglob("SmolLM2-135M-Instruct*.gguf"))
         else:
-            model = serving.random_model(args.ridge, name, "q4_0", args.folder)
+            shape, _, form = name.partition(":")
+            model = serving.random_model(args.ridge, shape, form or "q4_0", args.folder)
         vocabulary = serving.vocabulary_size(model)
         for n in map(int, args.streams.split(",")):
             context = (PREFIX + REST + NEW + 64) // 64 * 64
