@@ -11,6 +11,9 @@ import tempfile
 
 import serving
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "server"))
+from live_server import LiveServer  # noqa: E402
+
 PREFIX, REST, NEW = 384, 128, 128
 
 
@@ -50,7 +53,7 @@ def main():
             for side, command in sides.items():
                 if args.only and side != args.only:
                     continue
-                with serving.server(command) as server:
+                with LiveServer(command) as server:
                     results[side] = serving.bench(args.ridge, server.url, *load(args, n, vocabulary))[0]
                 r = results[side]
                 print(f"{name}, {n} streams, {side:5}: {r['output_throughput']:8.1f} tok/s out, TTFT p50 {r['median_ttft_ms']:8.0f} p95 {r['p95_ttft_ms']:8.0f} ms, TPOT p50 {r['median_tpot_ms']:7.1f} ms, "

@@ -1,48 +1,10 @@
-"""What the figures of serving share: servers that are started, waited for and ended; a model with random weights and a made-up vocabulary; the load generator."""
-import contextlib
+"""What the figures of serving share: a model with random weights and a made-up vocabulary, and the load generator."""
 import json
 import os
 import pathlib
-import signal
-import socket
 import struct
 import subprocess
-import tempfile
-import time
 import urllib.request
-
-
-@contextlib.contextmanager
-def server(command, port_flag="--port", seconds=300):
-    """Starts a server on a free port and gives its address once /health says yes."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    log = tempfile.TemporaryFile()
-    process = subprocess.Popen([*map(str, command), port_flag, str(port)], stdout=log, stderr=subprocess.STDOUT)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        end = time.time() + seconds
-        while True:
-            try:
-                with urllib.request.urlopen(url + "/health", timeout=5) as response:
-                    if response.status == 200:
-                        break
-            except OSError:
-                pass
-            if process.poll() is not None or time.time() > end:
-                log.seek(0)
-                raise RuntimeError(f"{command[0]} does not start:\n" + log.read().decode(errors="replace")[-3000:])
-            time.sleep(0.2)
-        process.url = url
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def get(url):

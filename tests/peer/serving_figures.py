@@ -1,6 +1,6 @@
 """Figures of `ridge serve` that need a quiet machine, each with the limit it must keep:
   prefix   TTFT with a hit (a prefix of 2,000 tokens, a suffix of 32) over TTFT without: at most 10 %
-  long     a prompt of 16k tokens among 8 running decodes: the 99th percentile of their gaps within 2x of the median before
+  long     a prompt of 16k tokens among 8 streams of answers (64 tokens in, 256 out): the 99th percentile of their gaps within 2x of the median before
   crowd    2,000 streams at once on ridge-tiny: none dropped
 Usage: serving_figures.py PATH_OF_RIDGE [prefix] [long] [crowd] [--shape qwen3-0.6b] [--format q4_0] [--folder F]
 """
@@ -19,6 +19,9 @@ import time
 import urllib.parse
 
 import serving
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "server"))
+from live_server import LiveServer  # noqa: E402
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
@@ -54,7 +57,7 @@ def model_and_prompts(args):
 
 def prefix(args):
     model, some = model_and_prompts(args)
-    with serving.server([args.ridge, "serve", model, "--max-model-len", 4096, "--max-num-seqs", 4, "--no-access-log"]) as server:
+    with LiveServer([args.ridge, "serve", model, "--max-model-len", 4096, "--max-num-seqs", 4, "--no-access-log"]) as server:
         first_token_ms(server.url, some(64))
         cold, warm = [], []
         for _ in range(3):
@@ -71,21 +74,26 @@ def prefix(args):
 
 def long(args):
     model, some = model_and_prompts(args)
-    with serving.server([args.ridge, "serve", model, "--max-model-len", args.long_tokens + 1024, "--max-num-seqs", 9, "--no-access-log"]) as server:
+    with LiveServer([args.ridge, "serve", model, "--max-model-len", args.long_tokens + 1024, "--max-num-seqs", 9, "--no-access-log"]) as server:
         running, marks, failures = threading.Event(), {}, []
         running.set()
-        times = [[] for _ in range(8)]
+        answers = [[] for _ in range(8)]                         # of every stream: a list of times for each answer
 
+        # Streams of answers, one after the other: a single endless answer would slow down by its own growing context.
         def decode(i):
             try:
-                stream(server.url, {"prompt": some(64), "max_tokens": args.long_tokens, "temperature": 0, "ignore_eos": True}, lambda t: times[i].append(t) or running.is_set())
+                while running.is_set():
+                    times = []
+                    answers[i].append(times)
+                    stream(server.url, {"prompt": some(64), "max_tokens": 256, "temperature": 0, "ignore_eos": True}, lambda t: times.append(t) or running.is_set())
             except Exception as e:
                 failures.append(e)
 
         threads = [threading.Thread(target=decode, args=(i,)) for i in range(8)]
-        for t in threads:
+        for i, t in enumerate(threads):
             t.start()
-        while min(map(len, times)) < 40 and not failures:
+            time.sleep(1)                                        # so that they do not end together
+        while min(map(len, answers)) < 3 and not failures:
             time.sleep(0.05)
         marks["before"] = time.perf_counter()
         ms, _ = first_token_ms(server.url, some(args.long_tokens)) if not failures else (0, 0)
@@ -95,8 +103,8 @@ def long(args):
             t.join()
     if failures:
         raise failures[0]
-    gaps = lambda a, b: [y - x for one in times for x, y in zip(one, one[1:]) if a <= y <= b]  # noqa: E731
-    started = max(one[8] for one in times)
+    gaps = lambda a, b: [y - x for one in answers for times in one for x, y in zip(times, times[1:]) if a <= y <= b]  # noqa: E731
+    started = max(one[1][0] for one in answers)                  # every stream's second answer
     before, during = gaps(started, marks["before"]), gaps(marks["before"], marks["after"])
     median, p99 = statistics.median(before) * 1e3, statistics.quantiles(during, n=100)[98] * 1e3
     print(f"long: gaps of 8 decodes: median {median:.1f} ms before; while {args.long_tokens} tokens are read (TTFT {ms / 1e3:.1f} s): median {statistics.median(during) * 1e3:.1f} ms, p99 {p99:.1f} ms")
@@ -107,7 +115,7 @@ def crowd(args):
     n = args.streams
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4 * n + 1000)), hard))
-    with serving.server([args.ridge, "serve", SOURCE / "models" / "ridge-tiny", "--max-queue", 2 * n, "--no-access-log"]) as server:
+    with LiveServer([args.ridge, "serve", SOURCE / "models" / "ridge-tiny", "--max-queue", 2 * n, "--no-access-log"]) as server:
         r = serving.bench(args.ridge, server.url, "--request-rate", "inf", "-n", n, "--random-input-len", 32, "--random-vocab-size", 200, "--max-tokens", 32, "--timeout", 600)[0]
         live = serving.get(server.url + "/live")
     print(f"crowd: {r['completed']} streams, {r['max_concurrent_requests']} at once, {r['output_throughput']:.0f} tok/s, TTFT p50 {r['median_ttft_ms']:.0f} p99 {r['p99_ttft_ms']:.0f} ms, left over: {live['running']} running")

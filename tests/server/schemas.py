@@ -12,7 +12,6 @@ import http.client
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "text" / "schemas"))
 import validate  # noqa: E402
+from live_server import LiveServer  # noqa: E402
 
 
 def ask(port, body):
@@ -65,7 +65,7 @@ def measure(port, options):
     for name, text, error in bad:
         print(f"  INVALID {name}: {text[:200]!r}: {error[:200]}")
     tokens = sorted(answer["usage"]["completion_tokens"] for answer in answers)
-    print(f"| schemas | stop | valid of those | tokens p50 | p95 | tokens/s |\n|---|---|---|---|---|---|")
+    print("| schemas | stop | valid of those | tokens p50 | p95 | tokens/s |\n|---|---|---|---|---|---|")
     print(f"| {len(schemas)} | {kinds['stop']} ({100 * kinds['stop'] / len(schemas):.1f} %) | {kinds['stop'] - len(bad)} | {tokens[len(tokens) // 2]} | {tokens[len(tokens) * 95 // 100]} | {speed:.1f} |")
     if options.cost:
         free = [body_of(e, max_tokens=a["usage"]["completion_tokens"], ignore_eos=True) for e, a in zip(schemas, answers)]
@@ -95,26 +95,8 @@ def main():
         return 77
     if os.path.realpath(sys.prefix) != os.path.realpath(options.folder):
         return subprocess.run([python, os.path.abspath(__file__), *sys.argv[1:]]).returncode
-    server = subprocess.Popen([options.ridge, "serve", "--port", "0", options.model], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", server.stdout.readline())
-        if not found:
-            print("skipped: the server did not start (is the model there?)")
-            return 77
-        port = int(found[1])
-        for _ in range(600):
-            try:
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-                connection.request("GET", "/health")
-                if connection.getresponse().status == 200:
-                    break
-            except OSError:
-                pass
-            time.sleep(0.2)
-        return measure(port, options)
-    finally:
-        server.terminate()
-        server.wait(60)
+    with LiveServer([options.ridge, "serve", options.model]) as server:
+        return measure(server.port, options)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,15 @@ import asyncio
 import json
 import os
 import random
-import signal
 import socket
 import statistics
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
+
+from live_server import LiveServer
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WORDS = "the river ran past a small town where nobody asked why it was so cold in spring and the boats stayed away".split()
@@ -37,22 +37,16 @@ class Soak:
     # ---- the server
 
     def start(self):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
-        self.log = tempfile.TemporaryFile()
         environment = dict(os.environ)
         if self.args.sanitized:                                  # freed memory is kept for a while by the sanitizer: not for long here
             environment["ASAN_OPTIONS"] = "quarantine_size_mb=16:detect_leaks=1:" + environment.get("ASAN_OPTIONS", "")
-        self.server = subprocess.Popen([self.args.ridge, "serve", self.args.model, "--port", str(self.port), "--kv-cache-gb", str(self.args.kv_gb), "--max-num-seqs", "8", "--max-queue", "64", "--max-model-len", "384",
-                                        "--block-size", "16", "--no-access-log", *self.args.more], stdout=self.log, stderr=subprocess.STDOUT, env=environment)
-
-    def said(self):
-        self.log.seek(0)
-        return self.log.read().decode(errors="replace")[-4000:]
+        self.server = LiveServer([self.args.ridge, "serve", self.args.model, "--kv-cache-gb", self.args.kv_gb, "--max-num-seqs", 8, "--max-queue", 64, "--max-model-len", 384,
+                                  "--block-size", 16, "--no-access-log", *self.args.more], environment)
+        self.port = self.server.port
+        self.server.wait()
 
     def resident(self):
-        with open(f"/proc/{self.server.pid}/statm") as f:
+        with open(f"/proc/{self.server.process.pid}/statm") as f:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     # ---- one request over a socket of its own
@@ -198,21 +192,11 @@ class Soak:
 
     async def watch(self, end):
         start = time.monotonic()
-        while time.monotonic() < end and self.server.poll() is None:
+        while time.monotonic() < end and self.server.process.poll() is None:
             self.memory.append((time.monotonic() - start, self.resident()))
             await asyncio.sleep(0.5)
 
     async def run(self):
-        limit = time.monotonic() + 120
-        while True:
-            try:
-                if (await self.ask("GET", "/health"))[0] == 200:
-                    break
-            except (OSError, asyncio.TimeoutError):
-                pass
-            if self.server.poll() is not None or time.monotonic() > limit:
-                raise SystemExit("the server does not start:\n" + self.said())
-            await asyncio.sleep(0.1)
         end = time.monotonic() + self.args.seconds
         await asyncio.gather(self.watch(end), *(self.client(end) for _ in range(self.args.clients)))
         # Nobody asks any more: all that is left of those who vanished must go, too.
@@ -241,14 +225,9 @@ class Soak:
         return part(0.25, 0.5), part(0.75, 1)
 
     def stop(self):
-        self.server.send_signal(signal.SIGTERM)
-        try:
-            code = self.server.wait(60)
-        except subprocess.TimeoutExpired:
-            self.server.kill()
-            code = "none: it had to be killed"
+        code = self.server.end()
         if code != 0:
-            self.fault(f"the server's exit code is {code}; its last words:\n{self.said()}")
+            self.fault(f"the server's exit code is {code} (None: it had to be killed); its last words:\n{self.server.said()}")
 
 
 def main():
@@ -272,10 +251,10 @@ def main():
     try:
         cache = asyncio.run(soak.run())
     finally:
-        if soak.server.poll() is None:
+        if soak.server.process.poll() is None:
             soak.stop()
         else:
-            soak.fault(f"the server died with {soak.server.returncode}; its last words:\n{soak.said()}")
+            soak.fault(f"the server died with {soak.server.process.returncode}; its last words:\n{soak.server.said()}")
     before, after = soak.growth()
     print(f"{sum(soak.counts.values())} requests in {args.seconds:g} s: " + ", ".join(f"{k}: {v}" for k, v in sorted(soak.counts.items())))
     print(f"resident memory {before / 1e6:.1f} MB, later {after / 1e6:.1f} MB; cache: {cache['hits']} hits of {cache['lookups']}, {cache['evicted_pages']} pages evicted; {soak.n_preempted} preemptions")

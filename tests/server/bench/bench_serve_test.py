@@ -12,11 +12,13 @@ import tempfile
 import threading
 import time
 import unittest
-import urllib.request
 import xml.dom.minidom
 
 RIDGE = os.path.abspath(sys.argv.pop(1))
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+sys.path.insert(0, os.path.join(SOURCE, "tests", "server"))
+from live_server import LiveServer  # noqa: E402
+
 FIRST, EACH = 0.2, 0.02                                          # the fake server's seconds to the first token and between tokens
 
 
@@ -159,27 +161,12 @@ class Known(unittest.TestCase):
 class Live(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
-        cls.url = f"http://127.0.0.1:{port}"
-        cls.server = subprocess.Popen([RIDGE, "serve", os.path.join(SOURCE, "models", "ridge-tiny"), "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.time() + 60
-        while True:
-            try:
-                with urllib.request.urlopen(cls.url + "/health", timeout=5) as response:
-                    if response.status == 200:
-                        return
-            except OSError:
-                pass
-            if time.time() > end or cls.server.poll() is not None:
-                raise RuntimeError("ridge serve does not start")
-            time.sleep(0.2)
+        cls.server = LiveServer([RIDGE, "serve", os.path.join(SOURCE, "models", "ridge-tiny")]).wait()
+        cls.url = cls.server.url
 
     @classmethod
     def tearDownClass(cls):
-        cls.server.terminate()
-        cls.server.wait(30)
+        cls.server.end()
 
     def test_answers_are_complete_and_shared_prefixes_are_hits(self):
         result = bench(self.url, "--concurrency", 8, "-n", 24, "--max-tokens", 16, "--random-vocab-size", 200, "--shared-prefix", 192, "--random-input-len", 16)["results"][0]

@@ -7,15 +7,14 @@ Usage: conformance_test.py PATH_OF_RIDGE FOLDER_FOR_THE_ENVIRONMENT [words of th
 """
 import os
 import secrets
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+sys.path.insert(0, os.path.dirname(HERE))
+from live_server import LiveServer  # noqa: E402
+
 PACKAGES = ["openai==3.49.0", "anthropic==2.8.0"]
 KEY = "key-" + secrets.token_hex(8)
 
@@ -37,55 +36,17 @@ def environment(folder):
     return python
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-class Server:
-    def __init__(self, ridge, folder, model, name, *flags):
-        self.port, self.name, self.log_path = free_port(), name, f"{folder}_{name}.log"
-        self.log_file = open(self.log_path, "w", encoding="utf-8")
-        self.process = subprocess.Popen([ridge, "serve", model, "--host", "127.0.0.1", "--port", str(self.port), "--served-model-name", name, "--api-key", KEY, *flags],
-                                        stdout=subprocess.DEVNULL, stderr=self.log_file)
-
-    def log(self):
-        with open(self.log_path, encoding="utf-8", errors="replace") as f:
-            return f.read()[-4000:]
-
-    def wait(self, seconds=120):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if self.process.poll() is not None:
-                sys.exit(f"ridge serve ended with {self.process.returncode}:\n{self.log()}")
-            try:
-                if urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5).status == 200:
-                    return
-            except (urllib.error.URLError, OSError):
-                pass
-            time.sleep(0.1)
-        sys.exit(f"ridge serve was not ready after {seconds} seconds:\n{self.log()}")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(30)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                raise
-        self.log_file.close()
+def serve(ridge, model, name, *flags):
+    server = LiveServer([ridge, "serve", model, "--host", "127.0.0.1", "--served-model-name", name, "--api-key", KEY, *flags])
+    server.name = name
+    return server
 
 
 def run(python, server, suite, words):
     env = os.environ | {"RIDGE_PORT": str(server.port), "RIDGE_MODEL": server.name, "RIDGE_KEY": KEY, "RIDGE_SUITE": suite}
     done = subprocess.run([python, os.path.join(HERE, "run_checks.py"), *words], env=env)
     if server.process.poll() is not None:
-        print(f"the server ended by itself with {server.process.returncode}:\n{server.log()}")
+        print(f"the server ended by itself with {server.process.returncode}:\n{server.said()}")
         return 1
     return done.returncode
 
@@ -96,15 +57,13 @@ def main():
     if not python:
         return 77
     failed = 0
-    with Server(ridge, folder, os.path.join(SOURCE, "models", "ridge-tiny"), "ridge-tiny", "--chat-template", os.path.join(HERE, "chat_template.jinja"), "--max-num-seqs", "16") as server:
-        server.wait()
+    with serve(ridge, os.path.join(SOURCE, "models", "ridge-tiny"), "ridge-tiny", "--chat-template", os.path.join(HERE, "chat_template.jinja"), "--max-num-seqs", "16") as server:
         failed |= run(python, server, "tiny", words)
     listed = subprocess.run([ridge, "list"], capture_output=True, text=True).stdout
     if not any(line.split()[:1] == ["smollm2"] for line in listed.splitlines()):
         print("smollm2 is not in the cache (`ridge pull smollm2`): its checks are left out")
         return failed
-    with Server(ridge, folder, "smollm2", "smollm2") as server:
-        server.wait()
+    with serve(ridge, "smollm2", "smollm2") as server:
         failed |= run(python, server, "smollm2", words)
     return failed
 

@@ -3,11 +3,12 @@ import base64
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
+
+from live_server import free_port
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 KEYS = {"enter": "\ue007", "escape": "\ue00c", "shift": "\ue008"}
@@ -17,12 +18,6 @@ def missing():
     """Why there is no browser, or an empty string."""
     names = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
     return f"{' and '.join(names)} not installed (Debian: apt-get install chromium chromium-driver)" if names else ""
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Driver:

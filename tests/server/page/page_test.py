@@ -15,9 +15,10 @@ import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
-sys.path.insert(0, HERE)
+sys.path[:0] = [HERE, os.path.dirname(HERE)]
 import browser  # noqa: E402
 import scripted_server  # noqa: E402
+from live_server import LiveServer  # noqa: E402
 
 RIDGE, PICTURES = (os.path.abspath(p) for p in (sys.argv.pop(1), sys.argv.pop(1)))
 WEB = os.path.join(SOURCE, "src", "server", "web")
@@ -314,27 +315,12 @@ class Live(PageTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.port = browser.free_port()
-        cls.log = tempfile.TemporaryFile()
-        cls.server = subprocess.Popen([RIDGE, "serve", MODEL, "--port", str(cls.port)], stdout=cls.log, stderr=subprocess.STDOUT)
-        cls.url = f"http://127.0.0.1:{cls.port}/"
-        end = time.time() + 60
-        while True:
-            try:
-                with urllib.request.urlopen(cls.url + "health", timeout=5) as response:
-                    if response.status == 200:
-                        return
-            except OSError:
-                pass
-            if time.time() > end or cls.server.poll() is not None:
-                cls.log.seek(0)
-                raise RuntimeError("ridge serve does not start: " + cls.log.read().decode(errors="replace"))
-            time.sleep(0.2)
+        cls.server = LiveServer([RIDGE, "serve", MODEL]).wait()
+        cls.url = cls.server.url + "/"
 
     @classmethod
     def tearDownClass(cls):
-        cls.server.terminate()
-        cls.server.wait(30)
+        cls.server.end()
         super().tearDownClass()
 
     def test_a_question_is_answered_in_a_stream_stopped_found_again_and_seen_in_the_plots(self):

@@ -1,0 +1,75 @@
+// What an engine holds, in the order in which it is made, and the parts of its work; one file for each of them.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/kv_budget.h"
+#include "engine/mask_worker.h"
+#include "engine/sliced_prefill.h"
+#include "kv/prefix_tree.h"
+#include "model/adapter.h"
+
+namespace ridge {
+
+struct Engine::State {
+  State(const Checkpoint& checkpoint, EngineOptions given);
+
+  // engine_setup.cpp
+  std::unique_ptr<PrefixTree> make_tree();
+  void check_ops();
+
+  // engine.cpp: a step's parts
+  void follow_rope_classes();
+  void run_slice(const Slice& slice);
+  void account_for_decoding(const Plan& plan, double seconds);
+  // engine_adapters.cpp
+  void follow_adapters(const Plan& plan);
+  void find_adapter_targets();
+  // engine_tokens.cpp: from rows of logits to events
+  void ask_for_masks(const Plan& plan);
+  void collect(std::vector<Event>& events, const Plan& plan);
+  void look_at_row(Sequence& sequence, int position, int logit_row);
+  Event next_token(Sequence& sequence, int logit_row);
+  bool takes_the_largest(const Sequence& sequence) const;
+  Sampled sample(Sequence& sequence, int logit_row);
+  void fail_request(Event& event, const Sequence& sequence, const std::string& why);
+  void stamp(Event& event, const Sequence& sequence) const;
+  FinishReason finish_of(const Sequence& sequence, int32_t token) const;
+  void finish(Event& event, FinishReason reason);
+
+  EngineOptions options;
+  std::unique_ptr<Backend> device;
+  Ledger ledger;
+  AdaptedBackend adapted;                              // around the ledger: passes go through it
+  std::unique_ptr<Model> model;
+  KvBudget budget;
+  KvCache kv;
+  Workspace workspace;
+  Step step;
+  std::unique_ptr<PrefixTree> tree;                    // null: nothing is kept
+  Scheduler scheduler;
+  std::unique_ptr<SlicedPrefill> slices;               // null: prompts are not sliced
+  Sampler sampler;
+  MaskWorker masks;                                    // of the sequences that sample in this step
+  std::vector<float> logits;                           // one row, on the host
+  const WeightFile* file;                              // open as long as the model
+  const Peak* peaks = nullptr;                         // of the step's logit rows, where the device finds them
+  std::vector<int32_t> eos_ids, banned;
+  RopeRow rope_row;
+  struct LoadedAdapter { std::shared_ptr<const Adapter> adapter; uint64_t serial; };
+  std::map<std::string, LoadedAdapter> adapters;       // by name
+  uint64_t next_adapter = 1;                           // so that one name loaded twice is two adapters to the prefix cache
+  LogitsSink sink;
+  std::vector<Event> pending;                          // what happened between steps
+  std::unordered_set<uint64_t> told_of_restart;        // ids whose restarts in exact mode were logged once
+  EngineStats stats;
+  Traffic moved;                                       // by all steps so far
+  int64_t n_prefill_tokens_before = 0;                 // the last step
+  uint64_t next_id = 1;
+};
+
+}  // namespace ridge

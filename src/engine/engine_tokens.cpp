@@ -1,0 +1,142 @@
+// The end of a step: rows of logits become tokens, and those the events that the caller sees.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "engine/engine_state.h"
+#include "model/diagnosis.h"
+
+namespace ridge {
+
+void Engine::State::collect(std::vector<Event>& events, const Plan& plan) {
+  int logit_row = 0;
+  for (size_t i = 0; i < plan.grants.size(); ++i) {
+    Sequence& sequence = *plan.grants[i].sequence;
+    const StepSeq& rows = step.seqs()[i];
+    const bool decoded = sequence.n_to_compute() == 1 && sequence.n_generated() > 0;
+    (decoded ? stats.n_decode_tokens : stats.n_prefill_tokens) += rows.n_rows;
+    scheduler.computed(sequence, rows.n_context);
+    Event failed{.id = sequence.id};
+    for (; logit_row < step.n_logits() && step.logit_rows()[logit_row] < rows.first_row + rows.n_rows; ++logit_row) {
+      if (!failed.error.empty()) continue;
+      try {
+        look_at_row(sequence, step.positions()[step.logit_rows()[logit_row]], logit_row);
+      } catch (const Error& error) {
+        fail_request(failed, sequence, error.what());
+      }
+    }
+    // Its last row is that of its last token, when it has caught up.
+    if (!failed.error.empty()) events.push_back(std::move(failed));
+    else if (sequence.n_to_compute() == 0) events.push_back(next_token(sequence, logit_row - 1));
+  }
+  for (Sequence* sequence : plan.out_of_memory) {
+    events.push_back({.id = sequence->id});
+    finish(events.back(), FinishReason::context);
+  }
+}
+
+void Engine::State::ask_for_masks(const Plan& plan) {
+  masks.clear();
+  for (const Grant& grant : plan.grants)
+    if (grant.sequence->filter && grant.n_tokens == grant.sequence->n_to_compute() && grant.sequence->params.max_tokens != 0) masks.add(grant.sequence->filter.get());
+  masks.begin();
+}
+
+// A row that somebody wants as it is: the sink, or the score of the prompt's next token.
+void Engine::State::look_at_row(Sequence& sequence, int position, int logit_row) {
+  const bool for_sink = sequence.wants_all_logits && sink, scores = position >= sequence.first_unscored() && position < sequence.n_prompt - 1;
+  if (!for_sink && !scores) return;
+  ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
+  if (for_sink) sink(sequence.id, position, logits);
+  if (!scores) return;
+  CHECK_EQ(position, sequence.first_unscored());
+  sequence.prompt_logprobs.push_back(score_of(logits, sequence.tokens[position + 1], sequence.n_prompt_logprobs));
+}
+
+// Whether nothing but the largest logit decides, so that the row need not come to the host.
+bool Engine::State::takes_the_largest(const Sequence& sequence) const {
+  const SamplingParams& p = sequence.params;
+  return p.greedy() && !sequence.filter && p.n_logprobs < 0 && p.logit_bias.empty() && p.repetition_penalty == 1.0f && p.presence_penalty == 0.0f &&
+         p.frequency_penalty == 0.0f && p.dry_multiplier == 0.0f && sequence.n_generated() >= p.min_tokens;
+}
+
+Sampled Engine::State::sample(Sequence& sequence, int logit_row) {
+  // What is not a number goes the long way, to the sampler's words for it.
+  const Peak peak = peaks && takes_the_largest(sequence) ? peaks[logit_row] : Peak{-1, 0};
+  if (peak.token >= 0 && std::isfinite(peak.logit)) return {.token = peak.token};
+  const SamplingParams& params = sequence.params;
+  banned.clear();
+  if (sequence.n_generated() < params.min_tokens) {
+    banned = eos_ids;
+    banned.insert(banned.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
+  }
+  ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
+  return sampler.sample(logits, {.params = params, .history = sequence.tokens, .n_prompt = sequence.n_prompt, .seed = sequence.seed,
+                                 .counter = uint64_t(sequence.n_generated()), .banned = banned,
+                                 .allowed = sequence.filter ? masks.mask_of(sequence.filter.get()) : std::span<const uint32_t>{},
+                                 .mirostat_mu = &sequence.mirostat_mu});
+}
+
+Event Engine::State::next_token(Sequence& sequence, int logit_row) {
+  Event event{.id = sequence.id};
+  const SamplingParams& params = sequence.params;
+  if (std::exchange(sequence.n_prompt_logprobs, -1) >= 0) event.prompt_logprobs = std::move(sequence.prompt_logprobs);
+  if (sequence.wants_embedding && sequence.n_generated() == 0) {
+    event.embedding.resize(size_t(model->d_model));
+    ledger.download(event.embedding.data(), workspace.normed.slice_rows(logit_row, 1));
+  }
+  if (params.max_tokens == 0) {
+    finish(event, FinishReason::length);
+    return event;
+  }
+  try {
+    event.sampled.push_back(sample(sequence, logit_row));
+    if (sequence.filter) sequence.filter->accept(event.sampled.back().token);
+  } catch (const std::exception& error) {    // a filter's may be of any kind, and is this request's alone
+    fail_request(event, sequence, error.what());
+    return event;
+  }
+  const int32_t token = event.sampled.back().token;
+  if (sequence.n_generated() == 0) sequence.first_token = std::chrono::steady_clock::now();
+  sequence.tokens.push_back(token);
+  FinishReason reason = finish_of(sequence, token);
+  if (reason == FinishReason::stop) event.stop_token = token;
+  else if (sequence.filter && sequence.filter->done()) reason = FinishReason::stop;
+  if (reason != FinishReason::none) finish(event, reason);
+  else stamp(event, sequence);
+  return event;
+}
+
+void Engine::State::fail_request(Event& event, const Sequence& sequence, const std::string& why) {
+  event.sampled.clear();
+  event.error = fmt::format("request {}, after {} tokens: {}", sequence.id, sequence.n_known(), why);
+  const bool damaged = std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x) || x == INFINITY; });
+  if (damaged) event.error += "; " + diagnose_step(*model, *file, adapted, step, workspace, kv.refs());
+  finish(event, FinishReason::error);
+}
+
+void Engine::State::stamp(Event& event, const Sequence& sequence) const {
+  event.timing = {.arrived = sequence.arrived, .scheduled = sequence.scheduled, .first_token = sequence.first_token, .n_prompt = sequence.n_prompt,
+                  .n_cached = sequence.n_cached, .n_generated = sequence.n_generated(), .n_preempted = sequence.n_preempted};
+}
+
+FinishReason Engine::State::finish_of(const Sequence& sequence, int32_t token) const {
+  const SamplingParams& params = sequence.params;
+  const auto holds = [&](const std::vector<int32_t>& ids) { return std::find(ids.begin(), ids.end(), token) != ids.end(); };
+  if ((!params.ignore_eos && holds(eos_ids)) || holds(params.stop_token_ids)) return FinishReason::stop;
+  if (params.max_tokens >= 0 && sequence.n_generated() >= params.max_tokens) return FinishReason::length;
+  if (sequence.n_known() >= budget.max_context) return FinishReason::context;
+  return FinishReason::none;
+}
+
+void Engine::State::finish(Event& event, FinishReason reason) {
+  event.finish = reason;
+  if (const Sequence* const sequence = scheduler.find(event.id)) stamp(event, *sequence);
+  event.timing.finished = std::chrono::steady_clock::now();
+  told_of_restart.erase(event.id);
+  scheduler.remove(event.id, reason != FinishReason::error);
+}
+
+}  // namespace ridge
