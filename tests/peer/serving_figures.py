@@ -128,7 +128,7 @@ def main():
     parser.add_argument("what", nargs="*", default=["prefix", "long", "crowd"])
     parser.add_argument("--shape", default="qwen3-0.6b")
     parser.add_argument("--format", default="q4_0")
-    parser.add_argument("--long-tokens", type=int, default=16000)
+    parser.add_argument("--long-tokens", type=int, default=16384)
     parser.add_argument("--streams", type=int, default=2000)
     parser.add_argument("--folder", default=os.path.join(tempfile.gettempdir(), "ridge-serving"))
     args = parser.parse_args()

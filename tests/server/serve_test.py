@@ -99,6 +99,20 @@ class Serve(unittest.TestCase):
             log = server.stderr()
             self.assertRegex(log, r"request=\S+ trace=[0-9a-f]{32} peer=127\.0\.0\.1 method=POST path=/v1/completions status=200")
 
+    def test_a_turn_of_a_chat_computes_only_what_is_new(self):
+        with Server("--block-size", "16") as server:
+            messages, known = [{"role": "system", "content": "You tell stories. " * 20}], 0
+            for turn in range(4):
+                messages.append({"role": "user", "content": f"Tell me number {turn} of your stories about the sea."})
+                status, text, _ = server.ask("POST", "/v1/chat/completions", {"messages": messages, "max_tokens": 24, "temperature": 0})
+                self.assertEqual(status, 200, text)
+                answer, usage = json.loads(text)["choices"][0]["message"]["content"], json.loads(text)["usage"]
+                messages.append({"role": "assistant", "content": answer})
+                # All of the turns before but for the last page that is not full, and what the template writes after an answer.
+                self.assertGreaterEqual(usage["prompt_tokens_details"]["cached_tokens"], known - 24)
+                known = usage["total_tokens"]
+            self.assertGreater(known, 150)
+
     def test_health_says_503_until_the_model_is_there(self):
         # The port is open long before the model is: asked for all the time, it first says 503, then 200, and is never refused in between.
         with socket.socket() as probe:
