@@ -196,12 +196,12 @@ double relative_error(const Matrix& out, const Matrix& exact) {
   return std::sqrt(missed / size);
 }
 
-// Measured: what q4_0 itself misses grows from 8.7 to 8.7 % (weights and activations normally distributed) and from 12.7 to 12.8 % (Student's t of 3 degrees); against
-// the stored weights the product is off by 0.8 and 1.4 %, where sums over 32 are by 0.5 and 0.9.
+// Measured: what q4_0 misses of a product grows from 7.99 to 8.01 % (weights and activations normally distributed) and from 12.07 to 12.13 % (Student's t of 3 degrees);
+// of the product with the stored weights it is 0.79 and 1.19 %, where sums over 32 miss 0.52 and 0.82.
 TEST(Matmul, SumsOver64CostLittleBesideWhatQ4Costs) {
   struct Case { bool heavy; double most_of_all, most_of_stored; };
   const auto backend = make_cpu({available_isas().front(), 2});
-  for (const Case c : {Case{false, 1.01, 0.010}, Case{true, 1.02, 0.018}}) {
+  for (const Case c : {Case{false, 1.01, 0.010}, Case{true, 1.01, 0.015}}) {
     Rng rng(31);
     std::student_t_distribution<float> heavy(3);
     Matrix m = random_matrix(rng, 64, 1024), x = random_matrix(rng, 32, 1024);
