@@ -21,7 +21,7 @@ namespace {
 struct Flags {
   std::vector<std::string> formats = {"q8_0", "q4_0", "nvfp4", "bf16"}, isas, kernels;
   std::vector<int> threads = {1, 2}, tokens = {1, 2, 4, 8, 32, 512};
-  int set_mb = 512, repeats = 5;
+  int set_mb = 512, repeats = 5, k_block = 0;
   std::string activations = "i8";
   bool head = false;
 };
@@ -67,7 +67,7 @@ struct Case {
 
 void measure(const Case& c, const Flags& flags, double bandwidth, std::map<std::string, std::vector<float>>& reference) {
   const auto backend = make_cpu_backend({.n_threads = c.n_threads, .isa = c.isa, .force_kernel = c.kernel});
-  const Arithmetic arithmetic{flags.activations == "f32" ? FormatId::f32 : FormatId::i8, 32};
+  const Arithmetic arithmetic{flags.activations == "f32" ? FormatId::f32 : FormatId::i8, flags.k_block};
   const Stored q = random_weight(kQ, c.format), kv = random_weight(kKv, c.format), o = random_weight(kO, c.format), up = random_weight(kUp, c.format),
                down = random_weight(kDown, c.format);
   std::vector<std::unique_ptr<Layer>> layers;
@@ -154,6 +154,7 @@ int main(int argc, char** argv) {
   app.add_option("--set-mb", flags.set_mb);
   app.add_option("--repeats", flags.repeats);
   app.add_option("--activations", flags.activations, "i8 or f32");
+  app.add_option("--k-block", flags.k_block, "inputs that share a sum: 32, 64 (where the format can), or 0: as the machine likes it");
   app.add_flag("--head", flags.head, "the 151936 x 1024 head instead of layers");
   app.add_flag("--cpu-time", timer.cpu_time, "one thread on a busy machine: count the time it ran");
   CLI11_PARSE(app, argc, argv);

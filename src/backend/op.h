@@ -16,10 +16,11 @@ class Step;
 // How a weight is multiplied; chosen once, at load, and the same for any number of tokens.
 //   x = f32   products of decoded weights and f32 activations
 //   x = i8    activations quantized per k_block to int8 with one f32 scale; exact integer sums per block; blocks added in K order in f32
+//             k_block 64: so are the weights, where a format's own blocks are smaller (on the CPU q4_0 alone, cpu/q4_pairs.h; a weight that this does not suit gets 32)
 //   x = i16   a block is the sum of two int8 blocks, the second for what the first misses; first blocks are added over all of K, then second ones to the same sum
 struct Arithmetic {
   FormatId x = FormatId::f32;
-  int k_block = 32;
+  int k_block = 32;                          // 0 asks for what the machine does fastest; the prepared Weight says what it got
   bool operator==(const Arithmetic&) const = default;
 };
 

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "cpu/dispatch.h"
+#include "cpu/features.h"
 #include "cpu/pack.h"
 #include "cpu/page_memory.h"
 #include "cpu/team.h"
@@ -57,6 +58,7 @@ class CpuBackend : public Backend {
 
   Weight prepare(const StoredWeight& stored, Arithmetic arithmetic) override {
     widest_ = std::max(widest_, stored.cols);
+    if (arithmetic.k_block == 0) arithmetic.k_block = cpu::has_feature("amx_int8") ? 64 : 32;      // by the machine, not by the ISA in use: all of them agree
     Weight w = cpu::pack_weight(stored, arithmetic, [this](int64_t n_bytes) { return allocate(n_bytes); }, team_);
     streams_[w.packed.data].starts.resize(static_cast<size_t>(team_.n_workers()));
     return w;
@@ -88,7 +90,7 @@ class CpuBackend : public Backend {
 
   void run(const Op& op) override {
     CHECK(step_ != nullptr);
-    std::visit([this](const auto& o) { team_.run(kernel_of(o).run, o, step_, hints_of(o)); }, op);
+    std::visit([this](const auto& o) { run_op(o); }, op);
   }
 
   void end() override {
@@ -103,6 +105,22 @@ class CpuBackend : public Backend {
   }
 
  private:
+  template <class Op> void run_op(const Op& op) { team_.run(kernel_of(op).run, op, step_, hints_of(op)); }
+  // Tokens are quantized once for all weights of an op; weights that want their scales over different numbers of inputs are multiplied one by one.
+  void run_op(const Matmul& op) {
+    if (in_one_k_block(op)) return run_op<Matmul>(op);
+    for (size_t i = 0; i < op.w.size() && op.w[i]; ++i) run_op<Matmul>({.out = {op.out[i]}, .x = op.x, .w = {op.w[i]}, .bias = {op.bias[i]}});
+  }
+  static bool in_one_k_block(const Matmul& op) {
+    int k_block = 0;
+    for (const Weight* w : op.w) {
+      if (!w || w->arithmetic.x == FormatId::f32) continue;
+      if (k_block != 0 && w->arithmetic.k_block != k_block) return false;
+      k_block = w->arithmetic.k_block;
+    }
+    return true;
+  }
+
   template <class Op> StreamHints hints_of(const Op&) { return {}; }
   // Matmuls come in the same order step after step: the one that followed this one the last time is the one to expect.
   StreamHints hints_of(const Matmul& op) {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cpu/mxfp4_as_nvfp4.h"
 #include "cpu/panels.h"
+#include "cpu/q4_pairs.h"
 #include "cpu/team.h"
 #include "formats/k_scales.h"
 #include "formats/mxfp4.h"
@@ -72,6 +73,15 @@ void pack_q4_0(Slot slot, const StoredWeight& w, int64_t r, int64_t s) {
   const int n = blocks32(w, s);
   pack_nibbles(slot, b[0].q, n > 1 ? b[1].q : nullptr);
   for (int i = 0; i < n; ++i) slot.number<uint16_t>(512, i, b[i].d);
+}
+
+void pack_q4_pairs(Slot slot, const StoredWeight& w, int64_t r, int64_t s) {
+  const auto* b = blocks_at<BlockQ4_0>(w, r, s);
+  const bool both = blocks32(w, s) > 1;
+  pack_nibbles(slot, b[0].q, both ? b[1].q : nullptr);
+  const ScalePair pair = pair_scales(f16_to_f32(b[0].d), both ? f16_to_f32(b[1].d) : 0.0f);
+  for (int i = 0; i < 2; ++i) slot.number<int8_t>(512, i, pair.m[i]);
+  slot.number<uint16_t>(544, 0, pair.eight_s);
 }
 
 void pack_q4_1(Slot slot, const StoredWeight& w, int64_t r, int64_t s) {
@@ -254,11 +264,13 @@ Weight pack_weight(const StoredWeight& stored, Arithmetic arithmetic, const std:
   // fp8 with scales is multiplied as bf16, as its publishers convert it; anything else that has no panels of its own as f32.
   const bool is_fp8 = stored.format == FormatId::fp8_e4m3 || stored.format == FormatId::fp8_e5m2;
   const FormatId kept = pack_row ? stored.format : is_fp8 ? FormatId::bf16 : FormatId::f32;
-  const Panel panel = panel_of(kept);
-  const int64_t n_superblocks = superblocks_of(stored.cols), n_panels = panels_of(stored.rows), bytes = superblock_bytes(panel), panel_bytes = n_superblocks * bytes;
+  if (arithmetic.k_block != 64 || arithmetic.x != FormatId::i8 || kept != FormatId::q4_0 || !pairs_suit(stored, team)) arithmetic.k_block = 32;
   Weight w{.format = kept, .arithmetic = arithmetic, .rows = stored.rows, .cols = stored.cols};
+  const Panel panel = panel_of(w);
+  const int64_t n_superblocks = superblocks_of(stored.cols), n_panels = panels_of(stored.rows), bytes = superblock_bytes(panel), panel_bytes = n_superblocks * bytes;
   if (!has_integer_codes(panel)) w.arithmetic = {};                       // plain numbers are multiplied in f32 whatever is asked for
   if (pack_row) w.scale = kept == FormatId::nvfp4 ? 0.5f * stored.scale : stored.scale;      // nvfp4 panels are read as doubled e2m1 values
+  if (panel == Panel::q4_pairs) pack_row = pack_q4_pairs, w.scale /= 8;
   w.bytes = n_panels * panel_bytes;
   w.packed = {allocate(w.bytes), kept, n_panels, panel_bytes, panel_bytes};
 

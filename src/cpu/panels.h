@@ -4,6 +4,7 @@
 //
 //   q8_0    int8 [16 g][16 n][4 j], f16 scales [2 blocks of 32][16 n]                                                       1088 bytes
 //   q4_0    u4 [8 g][16 n][4 j]: low nibble g, high nibble g + 8;  f16 scales [2][16]                 x = d (q - 8)         576
+//   q4_pairs   u4 as q4_0; int8 m [2][16], f16 s [16] (cpu/q4_pairs.h; the eighth is in Weight::scale) x = s/8 m (q - 8)     576
 //   q4_1    as q4_0, then f16 mins [2][16]                                                            x = d q + m           640
 //   q6_k    low nibbles as q4_0; bits 4-5 [4 v][16 n][4 j]: bits 2f of byte v belong to g = v + 4f; int8 scales [4 blocks of 16][16 n]; f16 d [16], 32 bytes unused   896
 //                                                                                                     x = d scale (q - 32)
@@ -14,13 +15,13 @@
 #pragma once
 #include <cstdint>
 
-#include "formats/format.h"
+#include "backend/op.h"
 
 namespace ridge::cpu {
 
 inline constexpr int64_t kPanelRows = 16, kSuperblock = 64;
 
-enum class Panel : uint8_t { q8_0, q4_0, q4_1, q6_k, nvfp4, wide, bf16, f16, f32 };
+enum class Panel : uint8_t { q8_0, q4_0, q4_pairs, q4_1, q6_k, nvfp4, wide, bf16, f16, f32 };
 
 // Which layout a Weight of this format has once it is packed.
 constexpr Panel panel_of(FormatId id) {
@@ -36,11 +37,14 @@ constexpr Panel panel_of(FormatId id) {
     default: return Panel::f32;
   }
 }
+constexpr Panel panel_of(const Weight& w) {
+  return w.format == FormatId::q4_0 && w.arithmetic.x == FormatId::i8 && w.arithmetic.k_block == 64 ? Panel::q4_pairs : panel_of(w.format);
+}
 
 constexpr int64_t superblock_bytes(Panel p) {
   switch (p) {
     case Panel::q8_0: return 1088;
-    case Panel::q4_0: case Panel::nvfp4: return 576;
+    case Panel::q4_0: case Panel::q4_pairs: case Panel::nvfp4: return 576;
     case Panel::q4_1: return 640;
     case Panel::q6_k: return 896;
     case Panel::wide: return 1536;

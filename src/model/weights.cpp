@@ -105,7 +105,7 @@ ComponentSize& Weights::count(std::string_view component, int64_t n_params, int6
 }
 
 const Weight* Weights::matrix_rows(std::string_view component, const std::string& name, Rows rows, int64_t cols) {
-  const Weight* weight = prepare(checked(name, rows, cols, transposed_));
+  const Weight* weight = prepare(checked(name, rows, cols, transposed_), component == "experts" ? 32 : 0);      // all experts of a layer alike, whatever their scales
   count(component, rows.n * cols, weight->bytes, true, name);
   return weight;
 }
@@ -182,8 +182,8 @@ const Weight* Weights::shared_matrix(std::string_view component, const std::stri
   return weight;
 }
 
-const Weight* Weights::prepare(const StoredWeight& stored) {
-  const Arithmetic arithmetic{.x = is_plain(stored.format) ? FormatId::f32 : activations_};
+const Weight* Weights::prepare(const StoredWeight& stored, int k_block) {
+  const Arithmetic arithmetic{.x = is_plain(stored.format) ? FormatId::f32 : activations_, .k_block = k_block};
   model_.weights.push_back(std::make_unique<Weight>(backend_.prepare(stored, arithmetic)));
   return model_.weights.back().get();
 }

@@ -57,7 +57,7 @@ class Weights {
  private:
   std::vector<float> numbers(const std::string& name, int64_t n);                                                 // of a vector
   StoredWeight checked(const std::string& name, Rows rows, int64_t cols, bool transposed);
-  const Weight* prepare(const StoredWeight& stored);
+  const Weight* prepare(const StoredWeight& stored, int k_block = 0);
   ComponentSize& count(std::string_view component, int64_t n_params, int64_t bytes, bool streamed, const std::string& name);
 
   const WeightFile& file_;

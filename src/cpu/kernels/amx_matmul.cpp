@@ -1,6 +1,6 @@
-// Matmul on AMX int8 tiles, for 16 tokens and more and weights in blocks of 32. Panels are unpacked into scratch as signed bytes, where 8 rows of 64 bytes
-// (32 inputs x 16 outputs) are a B tile as they lie; 16 tokens x 32 codes are an A tile. One TDPBSSD gives the exact int32 sums of a block, which go through a
-// buffer to the same float epilogue as everywhere.
+// Matmul on AMX int8 tiles, for 16 tokens and more and weights in blocks of 32 or 64. Panels are unpacked into scratch as signed bytes, where 8 or 16 rows of 64
+// bytes (32 or 64 inputs x 16 outputs) are a B tile as they lie; 16 tokens x 32 or 64 codes are an A tile. One TDPBSSD gives the exact int32 sums of a block, which
+// go through a buffer to the same float epilogue as everywhere. It takes no longer for 64 inputs than for 32, nor do its store and the epilogue.
 //
 // What bounds it, per tile of 16 tokens x 16 outputs x 32 inputs on Emerald Rapids: TDP 6.5 ns, its store 6.5, two loads 5, the epilogue 9; and while tile
 // instructions are about, vector instructions issue at half their rate (an epilogue with one small tile load in it takes 17 to 19 ns), so that nothing is won by
@@ -10,9 +10,11 @@
 //   - tile work comes in runs of kBuffered blocks by two panels, then their epilogue, which keeps 16 tokens of a panel in registers
 //   - four tiles of sums take turns, and a tile is stored while the next two products run (9 ns for what takes 13 when it is stored at once)
 //   - the tokens' scales lie 16 tokens side by side: a broadcast each, no pointers
-// Epilogues of 8 lanes, which would leave the port that both want to the tiles, are slower (0.45 against 0.6 TOP/s a core).
+// Epilogues of 8 lanes, which would leave the port that both want to the tiles, are slower (0.45 against 0.6 TOP/s a core). Nor is there a gain in two tiles of
+// tokens by two panels at a time (four loads for four products), half the chunk, or asking for the next blocks or the next tokens' codes beforehand: on average of 12
+// runs on two busy cores 905 GOP/s with blocks of 64 and 604 with q8_0 as it is, 783 to 912 and 527 to 572 with those.
 //
-//   tmm0-3  sums [tokens][16 outputs], of two blocks by two panels      tmm4 tmm5  A [tokens][32 codes]      tmm6 tmm7  B [8 g][16 outputs][4] by panel
+//   tmm0-3  sums [tokens][16 outputs], of two blocks by two panels      tmm4 tmm5  A [tokens][32 or 64 codes]      tmm6 tmm7  B [8 or 16 g][16 outputs][4] by panel
 #include <algorithm>
 
 #include "cpu/features.h"
@@ -21,7 +23,7 @@
 namespace ridge::cpu::RIDGE_ISA_NS {
 namespace {
 
-constexpr int kTokens = 16, kTiles = 2, kBuffered = 4, kChunk = 16;
+constexpr int kTokens = 16, kTiles = 2, kBuffered = 4, kChunk = 512;        // kChunk: inputs
 constexpr int64_t kMostPanels = 16, kBatchBytes = 512 << 10;       // of unpacked panels at a time
 constexpr int64_t kSumsOfTile = kTokens * 16;
 
@@ -31,7 +33,13 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {kTokens, kTokens, kTokens, kTokens, kTokens, kTokens, 8, 8};
 };
 static_assert(sizeof(TileConfig) == 64);
-constexpr TileConfig kTileConfig;            // not on the stack: to GCC the instruction reads 8 bytes of it, and the stores of the others may go
+constexpr TileConfig tiles_of_64() {
+  TileConfig config;
+  config.row_bytes[4] = config.row_bytes[5] = 64;
+  config.rows[6] = config.rows[7] = 16;
+  return config;
+}
+constexpr TileConfig kTilesOf32, kTilesOf64 = tiles_of_64();      // not on the stack: to GCC the instruction reads 8 bytes of it, and the stores of the others may go
 
 // The scales of the tokens' blocks, and scale * sum where a weight has mins: [16 tokens][plane][2][block][16].
 class Factors {
@@ -50,7 +58,7 @@ class Factors {
       IntInput in = x.input(t, with_products_ < 3 ? with_products_ : 0, true, plan_->n_planes);
       for (int plane = 0; plane < plan_->n_planes; ++plane, in = in.next_plane()) {
         float* out = const_cast<float*>(scales(t, plane)) + t % 16;
-        for (int64_t b = 0; b < n; ++b) out[16 * b] = in.scales[b];
+        for (int64_t b = 0; b < n; ++b) out[16 * b] = in.scales[b * (plan_->block() / 32)];
         if (with_products_ == 3) continue;
         for (int64_t b = 0; b < n; ++b) out[16 * (n + b)] = in.products[b];
       }
@@ -60,7 +68,7 @@ class Factors {
   // Of the 16 tokens that `token` is one of; the products follow the scales.
   const float* scales(int64_t token, int plane) const { return base_ + (token / 16 * plan_->n_planes + plane) * 2 * 16 * n_blocks(*plan_); }
 
-  static int64_t n_blocks(const Plan& plan) { return 2 * superblocks_of(plan.op.x.cols); }
+  static int64_t n_blocks(const Plan& plan) { return superblocks_of(plan.op.x.cols) * 64 / plan.block(); }
 
  private:
   const Plan* plan_ = nullptr;
@@ -85,14 +93,30 @@ void unpack_signed(uint8_t* out, Bytes panel, int64_t n_superblocks) {
 }
 
 // Where block b (counted from the panel's first) of an unpacked panel has its codes.
-template <class Format> inline Bytes codes_of(Bytes panel, int64_t b) { return panel + b / 2 * Unpacked<Format>::kBytes + b % 2 * 512; }
+template <class Format> inline Bytes codes_of(Bytes panel, int64_t b) {
+  constexpr int kBlocks = Unpacked<Format>::kBlocks;
+  return panel + b / kBlocks * Unpacked<Format>::kBytes + b % kBlocks * 512;
+}
 
-// Sums of N blocks (an even number) from `block`, 16 tokens by two panels: [panel][block][token][16].
+// Sums of N blocks (an even number, or one) from `block`, 16 tokens by two panels: [panel][block][token][16].
 template <class Format, int N>
 [[gnu::always_inline]] inline void multiply(int32_t* sums, const int8_t* codes, int64_t stride, const Bytes (&panels)[2], int64_t block) {
+  codes += Format::kBlock * block;
+  if constexpr (N == 1) {
+    _tile_loadd(4, codes, stride);
+    _tile_loadd(6, codes_of<Format>(panels[0], block), 64);
+    _tile_zero(0);
+    _tile_dpbssd(0, 4, 6);
+    _tile_loadd(7, codes_of<Format>(panels[1], block), 64);
+    _tile_zero(1);
+    _tile_dpbssd(1, 4, 7);
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + kSumsOfTile, 64);
+    return;
+  }
 #pragma GCC unroll kUnroll
   for (int b = 0; b < N; b += 2) {
-    _tile_loadd(4, codes + 32 * (block + b), stride);
+    _tile_loadd(4, codes + Format::kBlock * b, stride);
     _tile_loadd(6, codes_of<Format>(panels[0], block + b), 64);
     _tile_zero(0);
     _tile_dpbssd(0, 4, 6);
@@ -101,7 +125,7 @@ template <class Format, int N>
     _tile_zero(1);
     _tile_dpbssd(1, 4, 7);
     if (b > 0) _tile_stored(3, sums + kSumsOfTile * (N + b - 1), 64);
-    _tile_loadd(5, codes + 32 * (block + b + 1), stride);
+    _tile_loadd(5, codes + Format::kBlock * (b + 1), stride);
     _tile_loadd(6, codes_of<Format>(panels[0], block + b + 1), 64);
     _tile_zero(2);
     _tile_dpbssd(2, 5, 6);
@@ -124,12 +148,13 @@ template <class Format, int N>
   for (int t = 0; t < kTokens; ++t) acc[t] = load(out + 16 * t);
 #pragma GCC unroll kUnroll
   for (int b = 0; b < N; ++b) {
-    const Bytes s = panel + (block + b) / 2 * Source::kBytes;
-    const F scale = Source::scale(s, b % 2);                                                   // `block` is even
+    constexpr int kBlocks = Source::kBlocks;
+    const Bytes s = panel + (block + b) / kBlocks * Source::kBytes;
+    const F scale = Source::scale(s, b % kBlocks);                                             // `block` is even where a superblock has two
 #pragma GCC unroll kUnroll
     for (int t = 0; t < kTokens; ++t) {
       acc[t] = fma(to_float(iload(sums + kSumsOfTile * b + 16 * t)), mul(scale, set1(scales[16 * (block + b) + t])), acc[t]);
-      if constexpr (Format::kMin) acc[t] = fma(Source::min(s, b % 2), set1(products[16 * (block + b) + t]), acc[t]);
+      if constexpr (Format::kMin) acc[t] = fma(Source::min(s, b % kBlocks), set1(products[16 * (block + b) + t]), acc[t]);
     }
   }
 #pragma GCC unroll kUnroll
@@ -146,10 +171,15 @@ template <class Format>
     multiply<Format, kBuffered>(sums, codes, stride, panels, b);
     for (int p = 0; p < 2; ++p) add_blocks<Format, kBuffered>(out + kSumsOfTile * p, sums + kBuffered * kSumsOfTile * p, panels[p], b, scales, products);
   }
-  for (; b < last; b += 2) {
+  for (; b + 2 <= last; b += 2) {
     multiply<Format, 2>(sums, codes, stride, panels, b);
     for (int p = 0; p < 2; ++p) add_blocks<Format, 2>(out + kSumsOfTile * p, sums + 2 * kSumsOfTile * p, panels[p], b, scales, products);
   }
+  if constexpr (Format::kBlock == 64)
+    if (b < last) {
+      multiply<Format, 1>(sums, codes, stride, panels, b);
+      for (int p = 0; p < 2; ++p) add_blocks<Format, 1>(out + kSumsOfTile * p, sums + kSumsOfTile * p, panels[p], b, scales, products);
+    }
 }
 
 inline void finish_tile(const float* sums, const Matmul& op, int i, int64_t panel, int64_t token, int64_t n_tokens) {
@@ -176,12 +206,12 @@ template <class Format>
 void tile_panels(const Plan& plan, int i, int64_t first, int64_t last, const QuantizedTokens& x, const Factors& factors, int64_t token_first, int64_t token_last,
                  std::byte* own) {
   const Matmul& op = plan.op;
-  const int64_t n_superblocks = superblocks_of(op.x.cols), n_blocks = 2 * n_superblocks, panel_bytes = n_superblocks * superblock_bytes(Format::kPanel);
+  const int64_t n_superblocks = superblocks_of(op.x.cols), n_blocks = n_superblocks * Unpacked<Format>::kBlocks, panel_bytes = n_superblocks * superblock_bytes(Format::kPanel);
   const int64_t unpacked_bytes = n_superblocks * Unpacked<Format>::kBytes, most = batch_of(op.x.cols), n_tokens = token_last - token_first;
   auto* sums = reinterpret_cast<float*>(own);                       // [tile][panel][token][16]
   auto* unpacked = reinterpret_cast<uint8_t*>(own + kTiles * most * kSumsOfTile * 4);
   const int n_planes = planes_of(*op.w[i]);
-  const int64_t n_chunks = n_blocks / kChunk > 0 ? n_blocks / kChunk : 1, chunk = (n_blocks / 2 + n_chunks - 1) / n_chunks * 2;      // 18 blocks are one chunk, not 16 and 2
+  const int64_t n_chunks = std::max<int64_t>(1, n_superblocks * 64 / kChunk), chunk = ((n_blocks + 1) / 2 + n_chunks - 1) / n_chunks * 2;      // 576 inputs are one chunk, not 512 and 64
   for (int64_t panel = first; panel < last; panel += most) {
     const int64_t n = last - panel < most ? last - panel : most, n_sums = (n + n % 2) * kSumsOfTile;
     const Bytes packed = reinterpret_cast<Bytes>(op.w[i]->packed.data) + panel * panel_bytes;
@@ -212,7 +242,7 @@ void tile_panels(const Plan& plan, int i, int64_t first, int64_t last, const Qua
   }
 }
 
-template <class Format> concept Tiled = Coded<Format> && requires { requires Format::kBlock == 32; };
+template <class Format> concept Tiled = Coded<Format> && requires { requires Format::kBlock >= 32; };
 
 }  // namespace
 
@@ -220,14 +250,14 @@ bool matrix_supports(const Matmul& op) {
   if (op.x.rows < kTokens || !has_feature("amx_int8")) return false;
   for (const Weight* w : op.w) {
     if (!w) continue;
-    const Panel panel = panel_of(w->format);
-    if (!integer(*w) || (panel != Panel::q8_0 && panel != Panel::q4_0 && panel != Panel::q4_1)) return false;
+    const Panel panel = panel_of(*w);
+    if (!integer(*w) || (panel != Panel::q8_0 && panel != Panel::q4_0 && panel != Panel::q4_pairs && panel != Panel::q4_1)) return false;
   }
   return true;
 }
 
 void run_matrix(const Matmul& op, Lane& lane) {
-  _tile_loadconfig(&kTileConfig);
+  _tile_loadconfig(Plan(op, 2).block() == 64 ? &kTilesOf64 : &kTilesOf32);
   Factors factors;
   sweep_many<2, true>(op, lane, own_bytes(op.x.cols), factors, [&](const Plan& plan, int i, int64_t a, int64_t b, const QuantizedTokens& x, int64_t first, int64_t last) {
     with_format(*op.w[i], [&](auto format) {

@@ -40,7 +40,7 @@ template <class Source, int P, int T, bool kStream>
     for (int t = 0; t < T; ++t)
       for (int k = 0; k < 64; ++k) tail[64 * t + k] = whole + k < op.x.cols ? op.x.f32(token + t)[whole + k] : 0.0f;
   const FloatInput x{op.x.f32(token), op.x.stride / 4, whole != op.x.cols ? tail : nullptr};
-  float_tile<Source, P, T, kStream>(acc, panels, n, superblock_bytes(panel_of(op.w[i]->format)), decode, x);
+  float_tile<Source, P, T, kStream>(acc, panels, n, superblock_bytes(panel_of(*op.w[i])), decode, x);
   finish<P, T>(acc, op, i, panel, token);
 }
 
@@ -91,7 +91,7 @@ template <class Source>
 void float_panels(const Plan& plan, int i, int64_t first, int64_t last, int64_t token_first, int64_t token_last, Decode decode) {
   const Matmul& op = plan.op;
   const auto* data = reinterpret_cast<Bytes>(op.w[i]->packed.data);
-  const int64_t panel_bytes = superblocks_of(op.x.cols) * superblock_bytes(panel_of(op.w[i]->format));
+  const int64_t panel_bytes = superblocks_of(op.x.cols) * superblock_bytes(panel_of(*op.w[i]));
   for (int64_t panel = first; panel < last; panel += kFloatUnit) {
     const bool both = panel + 1 < last;
     const Bytes pair[kFloatUnit] = {data + panel * panel_bytes, data + (panel + 1) * panel_bytes};

@@ -37,6 +37,16 @@ struct PanelQ4_0 {
   template <int j> static F weight(Bytes s, int g, F scale, F) { return mul(to_float(isub(unsigned_byte<j>(nibbles(s, g)), iset1(8))), scale); }
 };
 
+// Codes are s8 numbers once they are multiplied by their block's small integer, and 64 of them have one scale.
+struct PanelQ4Pairs {
+  static constexpr Panel kPanel = Panel::q4_pairs;
+  static constexpr int kBlock = 64, kOffset = kDotOffset;
+  static constexpr bool kSmall = false, kMin = false;
+  [[gnu::always_inline]] static B codes(Bytes s, int g) { return multiply_nibbles(nibbles(s, g), load_multiples(reinterpret_cast<const int8_t*>(s) + 512 + 16 * (g / 8))); }
+  static F scale(Bytes s, int) { return load_f16(halves(s + 544)); }
+  template <int j> static F weight(Bytes s, int g, F scale, F) { return mul(to_float(signed_byte<j>(dot_ready(codes(s, g)))), scale); }
+};
+
 struct PanelQ4_1 {
   static constexpr Panel kPanel = Panel::q4_1;
   static constexpr int kBlock = 32, kOffset = 0;

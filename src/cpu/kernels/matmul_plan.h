@@ -10,9 +10,10 @@ namespace {
 // Calls fn with the format's type.
 template <class Fn>
 [[gnu::always_inline]] inline void with_format(const Weight& w, Fn&& fn) {
-  switch (panel_of(w.format)) {
+  switch (panel_of(w)) {
     case Panel::q8_0: return fn(PanelQ8_0{});
     case Panel::q4_0: return fn(PanelQ4_0{});
+    case Panel::q4_pairs: return fn(PanelQ4Pairs{});
     case Panel::q4_1: return fn(PanelQ4_1{});
     case Panel::q6_k: return fn(PanelQ6K{});
     case Panel::nvfp4: return fn(PanelNvfp4{});
@@ -57,6 +58,8 @@ struct Plan {
   }
 
   IntInput input(const QuantizedTokens& x, int64_t token, int i) const { return x.input(token, kind[i], kinds[kind[i]].product, planes_of(*op.w[i])); }
+
+  int64_t block() const { return kinds[0].block == 64 ? 64 : 32; }      // inputs that share a scale of a token's
 
   int64_t n_units() const { return first_unit[n_weights]; }
 

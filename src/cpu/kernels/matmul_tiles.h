@@ -68,12 +68,6 @@ template <class Source, int P, int T, bool kStream>
       const int64_t ahead = prefetch_offset<P>(at, panel_bytes);
 #pragma GCC unroll kUnroll
       for (int b = 0; b < kBlocks; ++b) {
-        if constexpr (kStream)
-#pragma GCC unroll kUnroll
-          for (int p = 0; p < P; ++p)
-#pragma GCC unroll kUnroll
-            for (int l = Source::kBytes / 64 * b / kBlocks; l < Source::kBytes / 64 * (b + 1) / kBlocks; ++l) prefetch(panels[p] + ahead + 64 * l);
-        asm volatile("" ::: "memory");          // low and high nibbles of a byte are loaded twice: keeping 512 bytes in registers between the blocks would spill
         I dot[P][T], odd[P][T];                 // a dot instruction takes 5 cycles: a tile that is too small to hide that sums every second one apart
         constexpr bool kTwo = P * T <= kSplitSums;
 #pragma GCC unroll kUnroll
@@ -85,6 +79,16 @@ template <class Source, int P, int T, bool kStream>
         }
 #pragma GCC unroll kUnroll
         for (int c = 0; c < kBlock / 16; ++c) {
+          if (c % 2 == 0) {                     // a piece of at most 32 inputs
+            constexpr int kPieces = kBlocks > 2 ? kBlocks : 2, kLines = Source::kBytes / 64;
+            const int piece = (kBlock / 16 * b + c) * kPieces / 4;
+            if constexpr (kStream)
+#pragma GCC unroll kUnroll
+              for (int p = 0; p < P; ++p)
+#pragma GCC unroll kUnroll
+                for (int l = kLines * piece / kPieces; l < kLines * (piece + 1) / kPieces; ++l) prefetch(panels[p] + ahead + 64 * l);
+            asm volatile("" ::: "memory");      // low and high nibbles of a byte are loaded twice: keeping 512 bytes in registers between the pieces would spill
+          }
           Codes xs[T];
 #pragma GCC unroll kUnroll
           for (int t = 0; t < T; ++t) xs[t] = load_codes(codes + t * stride + kBlock * b + 16 * c);

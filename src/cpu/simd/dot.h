@@ -5,6 +5,7 @@
 //   Quad   4 floats of one token                           F fma_quad<j>(w, x, acc) = w * x[j] + acc
 //   dot_codes wants signed bytes as dot_ready() makes them: they stand for w + kDotOffset, and the accumulator must begin at -kDotOffset * sum(x).
 //   dot_small_codes wants bytes in [0, 127] as they are.
+//   Multiples    a small integer m in [-15, 15] for each of 16 outputs; B multiply_nibbles(n, m) = 4-bit codes (n - 8) * m as dot_ready() would make them
 //   A block's sum begins at kDotBegin (plus what the offset asks for), and F dot_to_float(I) makes of it the number it stands for, exactly.
 //
 // kFewTile tokens share a pass over a packed panel (over kFewPanels of them while both fit the registers: more sums that do not wait for each other); kTile
@@ -49,6 +50,15 @@ struct Quad { float32x4_t v; };
 inline Codes load_codes(const int8_t* p) { return {vld1q_s8(p)}; }
 inline Quad load_quad(const float* p) { return {vld1q_f32(p)}; }
 inline B dot_ready(B w) { return w; }
+struct Multiples { B m, begin; };
+inline Multiples load_multiples(const int8_t* p) {
+  static constexpr uint8_t kSpread[16] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
+  const C all = vreinterpretq_u8_s8(vld1q_s8(p)), first = vld1q_u8(kSpread);
+  const auto four = [&](uint8_t row) { return vqtbl1q_u8(all, vaddq_u8(first, vdupq_n_u8(row))); };
+  const B m{four(0), four(4), four(8), four(12)};
+  return {m, map<B>([](C v) { return vreinterpretq_u8_s8(vnegq_s8(vshlq_n_s8(vreinterpretq_s8_u8(v), 3))); }, m)};
+}
+inline B multiply_nibbles(B n, Multiples f) { return map<B>([](C a, C p, C q) { return vmlaq_u8(a, p, q); }, f.begin, n, f.m); }
 template <int j> inline I dot_codes(I acc, B w, Codes x) {
   return map<I>([x](W s, C p) { return vdotq_laneq_s32(s, vreinterpretq_s8_u8(p), x.v, j); }, acc, w);
 }
@@ -84,10 +94,26 @@ template <int j> inline I dot_small_codes(I acc, B w, Codes x) { return dot4_sma
 inline constexpr int32_t kDotBegin = 0;
 inline F dot_to_float(I x) { return to_float(x); }
 
+#if defined(RIDGE_ISA_AVX512) || defined(RIDGE_ISA_AVX2)
+// Nibbles are multiplied two to a 16-bit lane: (n0 + 256 n1) m - 0x0808 m + 0x8080 has (n0 - 8) m + 128 and (n1 - 8) m + 128 for bytes, with nothing to carry. A
+// shuffle puts m into the high bytes of both lanes of its output.
+struct alignas(64) SpreadOutputs {
+  uint8_t at[64];
+  constexpr SpreadOutputs() : at() { for (int i = 0; i < 64; ++i) at[i] = static_cast<uint8_t>(i % 2 == 0 ? 0x80 : i / 4); }
+};
+inline constexpr SpreadOutputs kSpreadOutputs;
+#endif
+
 #if defined(RIDGE_ISA_AVX512)
 
 inline constexpr int kDotOffset = 128, kSplitSums = 4, kFewTile = 8, kFewPanels = 2, kTile = 6, kPanels = 2, kFloatTile = 8, kFloatPanels = 2;
 inline B dot_ready(B w) { return bxor(w, bset1(0x80)); }
+struct Multiples { __m512i m, begin; };
+inline Multiples load_multiples(const int8_t* p) {
+  const __m512i m = _mm512_srai_epi16(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(load128(p)), _mm512_load_si512(kSpreadOutputs.at)), 8);
+  return {m, _mm512_sub_epi16(_mm512_set1_epi16(static_cast<int16_t>(0x8080)), _mm512_mullo_epi16(m, _mm512_set1_epi16(0x0808)))};
+}
+inline B multiply_nibbles(B n, Multiples f) { return {_mm512_add_epi16(_mm512_mullo_epi16(n.v, f.m), f.begin)}; }
 template <int j> inline I dot_codes(I acc, B w, Codes x) { return dot_small_codes<j>(acc, w, x); }
 template <int j> inline I signed_byte(B x) { return {_mm512_srai_epi32(_mm512_slli_epi32(x.v, 24 - 8 * j), 24)}; }
 template <int j> inline I unsigned_byte(B x) { return and_(shr<8 * j>(I{x.v}), iset1(255)); }
@@ -96,6 +122,20 @@ template <int j> inline I unsigned_byte(B x) { return and_(shr<8 * j>(I{x.v}), i
 
 inline constexpr int kDotOffset = 0, kSplitSums = 0, kFewTile = 2, kFewPanels = 1, kTile = 2, kPanels = 1, kFloatTile = 4, kFloatPanels = 1;
 inline B dot_ready(B w) { return w; }
+struct Multiples { __m256i m[2], begin[2]; };
+inline Multiples load_multiples(const int8_t* p) {
+  const __m256i all = _mm256_broadcastsi128_si256(load128(p));
+  Multiples f;
+  for (int i = 0; i < 2; ++i) {
+    f.m[i] = _mm256_srai_epi16(_mm256_shuffle_epi8(all, load256(kSpreadOutputs.at + 32 * i)), 8);
+    f.begin[i] = _mm256_sub_epi16(_mm256_set1_epi16(static_cast<int16_t>(0x8080)), _mm256_mullo_epi16(f.m[i], _mm256_set1_epi16(0x0808)));
+  }
+  return f;
+}
+inline B multiply_nibbles(B n, const Multiples& f) {
+  const B plus_128{_mm256_add_epi16(_mm256_mullo_epi16(n.a, f.m[0]), f.begin[0]), _mm256_add_epi16(_mm256_mullo_epi16(n.b, f.m[1]), f.begin[1])};
+  return bxor(plus_128, bset1(0x80));
+}
 // The sign of w goes to x, which is never -128: |w| <= 128 times |x| <= 127, twice, is 32512 at most and does not saturate.
 template <int j> inline I dot_codes(I acc, B w, Codes x) {
   const __m256i c = _mm256_set1_epi32(four_codes<j>(x));
@@ -110,6 +150,9 @@ template <int j> inline I unsigned_byte(B x) { return and_(shr<8 * j>(I{x.a, x.b
 
 inline constexpr int kDotOffset = 0, kSplitSums = 0, kFewTile = 1, kFewPanels = 1, kTile = 1, kPanels = 1, kFloatTile = 1, kFloatPanels = 1;
 inline B dot_ready(B w) { return w; }
+struct Multiples { const int8_t* m; };
+inline Multiples load_multiples(const int8_t* p) { return {p}; }
+inline B multiply_nibbles(B n, Multiples f) { return bytes([&](int i) { return (n.v[i] - 8) * f.m[i / 4]; }); }
 template <int j> inline I dot_codes(I acc, B w, Codes x) { return dot4(acc, w, four_codes<j>(x)); }
 template <int j> inline I signed_byte(B x) { return lanes<I>([&](int i) { return static_cast<int8_t>(x.v[4 * i + j]); }); }
 template <int j> inline I unsigned_byte(B x) { return lanes<I>([&](int i) { return x.v[4 * i + j]; }); }
