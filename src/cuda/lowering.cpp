@@ -127,7 +127,7 @@ class Lowering {
 // The forms of the ops that the kernels know: those of the dense families.
 struct Supports {
   bool operator()(const Embed&) const { return true; }
-  bool operator()(const AddNorm& o) const { return o.kind != NormKind::l2; }
+  bool operator()(const AddNorm& o) const { return o.kind != NormKind::l2 && o.x.cols <= 16384; }       // what a block of threads holds
   bool operator()(const HeadNorm& o) const { return o.kind == NormKind::rms && o.weight && !o.bias; }
   bool operator()(const Matmul&) const { return true; }
   bool operator()(const RopeAngles&) const { return true; }

@@ -50,59 +50,80 @@ __global__ void embed_kernel(Tensor out, Tensor table, FormatId format, const in
   }
 }
 
-__global__ void __launch_bounds__(kNormThreads) add_norm_kernel(AddNorm op, std::byte* tiles) {
+// kOwn: chunks of four numbers that a thread holds from the first look at them to the last; all are asked for before the first is used.
+template <int kOwn>
+__global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_constant__ AddNorm op, std::byte* tiles) {
   __shared__ float shared[8];
   start_dependents();
   await_predecessors();
-  const int t = blockIdx.x, n = int(op.x.cols);
+  const int t = blockIdx.x, n = int(op.x.cols), n_units = (n + 63) / 64;
   float* x = reinterpret_cast<float*>(op.x.data + t * op.x.stride);
   const float* pending = op.pending.data ? reinterpret_cast<const float*>(op.pending.data + t * op.pending.stride) : nullptr;
   float* out = reinterpret_cast<float*>(op.out.data + t * op.out.stride);
   const float* weight = reinterpret_cast<const float*>(op.weight.data);
   const float* bias = reinterpret_cast<const float*>(op.bias.data);
-  // A thread reads again what it wrote itself.
-  const auto each = [&](auto&& body) {
-    for (int k = 4 * int(threadIdx.x); k < n; k += 4 * kNormThreads) body(k, min(4, n - k));
-  };
-  float sum = 0, squares = 0;
-  each([&](int k, int m) {
-    float4 v = four_of(x, k, n);
-    if (pending) {
-      const float4 p = four_of(pending, k, n);
-      v = {fmaf(op.pending_scale, p.x, v.x), fmaf(op.pending_scale, p.y, v.y), fmaf(op.pending_scale, p.z, v.z), fmaf(op.pending_scale, p.w, v.w)};
-      const float values[4] = {v.x, v.y, v.z, v.w};
-      if (m == 4) *reinterpret_cast<float4*>(x + k) = v;
-      else
-        for (int i = 0; i < m; ++i) x[k + i] = values[i];
+  const auto place = [](int i) { return 4 * (int(threadIdx.x) + i * kNormThreads); };
+  const auto put = [&](float* row, int k, const float4& v) {
+    if (k + 4 <= n) *reinterpret_cast<float4*>(row + k) = v;
+    else {
+      if (k < n) row[k] = v.x;
+      if (k + 1 < n) row[k + 1] = v.y;
+      if (k + 2 < n) row[k + 2] = v.z;
     }
-    sum += (v.x + v.y) + (v.z + v.w);
-    squares = add_squares(squares, v);
-  });
+  };
+  float4 own[kOwn], more[kOwn];
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) own[i] = four_of(x, place(i), n);
+  if (pending) {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) more[i] = four_of(pending, place(i), n);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      float4& v = own[i];
+      v = {fmaf(op.pending_scale, more[i].x, v.x), fmaf(op.pending_scale, more[i].y, v.y), fmaf(op.pending_scale, more[i].z, v.z), fmaf(op.pending_scale, more[i].w, v.w)};
+      put(x, place(i), v);
+    }
+  }
+  float sum = 0, squares = 0;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    sum += (own[i].x + own[i].y) + (own[i].z + own[i].w);
+    squares = add_squares(squares, own[i]);
+  }
   float mean = 0, factor;
   if (op.kind == NormKind::layer) {
     mean = group_sum(sum, shared, 0) / n;
     float spread = 0;                                                       // second pass: the variance about the mean, not a difference of large sums
-    each([&](int k, int m) {
-      for (int i = 0; i < m; ++i) spread += (x[k + i] - mean) * (x[k + i] - mean);
-    });
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const float v[4] = {own[i].x, own[i].y, own[i].z, own[i].w};
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        if (place(i) + j < n) spread += (v[j] - mean) * (v[j] - mean);
+    }
     factor = rsqrtf(group_sum(spread, shared, 0) / n + op.eps);
   } else {
     factor = rms_factor(group_sum(squares, shared, 0), n, op.eps);
   }
-  each([&](int k, int m) {
-    float v[4] = {0, 0, 0, 0};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (i >= m) break;
-      v[i] = (x[k + i] - mean) * factor * (weight ? weight[k + i] + op.weight_offset : 1.0f);
-      if (bias) v[i] = v[i] + bias[k + i];
-      if (!tiles) out[k + i] = v[i];
+  for (int i = 0; i < kOwn; ++i) {
+    const int k = place(i);
+    if (k >= n) break;
+    const float4 w = weight ? four_of(weight, k, n) : float4{1, 1, 1, 1}, b = bias ? four_of(bias, k, n) : float4{0, 0, 0, 0};
+    const float from[4] = {own[i].x, own[i].y, own[i].z, own[i].w}, by[4] = {w.x, w.y, w.z, w.w}, plus[4] = {b.x, b.y, b.z, b.w};
+    float v[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      v[j] = (from[j] - mean) * factor * (weight ? by[j] + op.weight_offset : 1.0f);
+      if (bias) v[j] = v[j] + plus[j];
+      if (k + j >= n) v[j] = 0;
     }
-    if (tiles)
+    if (!tiles) put(out, k, {v[0], v[1], v[2], v[3]});
+    else
 #pragma unroll
-      for (int i = 0; i < 4; i += 2) *reinterpret_cast<uint32_t*>(tiles + tile_place(t, k + i, (n + 63) / 64)) = pack_bf16(v[i], v[i + 1]);
-  });
-  for (int k = (n + 3) / 4 * 4 + 2 * int(threadIdx.x); tiles && k < (n + 63) / 64 * 64; k += 2 * kNormThreads) *reinterpret_cast<uint32_t*>(tiles + tile_place(t, k, (n + 63) / 64)) = 0;
+      for (int j = 0; j < 4; j += 2) *reinterpret_cast<uint32_t*>(tiles + tile_place(t, k + j, n_units)) = pack_bf16(v[j], v[j + 1]);
+  }
+  for (int k = (n + 3) / 4 * 4 + 2 * int(threadIdx.x); tiles && k < 64 * n_units; k += 2 * kNormThreads) *reinterpret_cast<uint32_t*>(tiles + tile_place(t, k, n_units)) = 0;
 }
 
 __global__ void head_norm_kernel(HeadNorm op) {
@@ -156,7 +177,10 @@ void embed(const Embed& op, const Launch& l) {
 }
 
 void add_norm(const AddNorm& op, std::byte* tiles, const Launch& l) {
-  if (op.out.rows > 0) launch_kernel(add_norm_kernel, op.out.rows, kNormThreads, 0, l.stream, op, tiles);
+  if (op.out.rows == 0) return;
+  const int64_t n = op.x.cols, chunk = 4 * kNormThreads;
+  const auto kernel = n <= chunk ? add_norm_kernel<1> : n <= 2 * chunk ? add_norm_kernel<2> : n <= 4 * chunk ? add_norm_kernel<4> : n <= 8 * chunk ? add_norm_kernel<8> : add_norm_kernel<16>;
+  launch_kernel(kernel, op.out.rows, kNormThreads, 0, l.stream, op, tiles);
 }
 
 void head_norm(const HeadNorm& op, const Launch& l) {
