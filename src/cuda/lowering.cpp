@@ -26,6 +26,7 @@ class Lowering {
   size_t emit(const Embed& op, size_t) { return embed(op, launch_), 1; }
   size_t emit(const RopeAngles& op, size_t) { return rope_angles(op, launch_), 1; }
   size_t emit(const PagedAttention& op, size_t i) {
+    attended_ = i;
     if (decode_attention_takes(op, launch_)) return decode_attention(op, launch_), 1;
     const bool tiles = attention_tiles(op, launch_) && only_feeds_gemm(op.out, i);
     paged_attention(op, tiles ? launch_.matmul_scratch : nullptr, launch_);
@@ -97,8 +98,17 @@ class Lowering {
                !(norm && norm->x.data == next_norm->x.data)) {
       around.residual = added_ = next_norm;
     }
+    around.waits_long = i == attended_ + 1 && i > 0;
+    around.next = next_matmul(i + n_done);
     matmul_few_tokens(op, around, launch_);
     return n_done;
+  }
+
+  // Of the matmul from i on that comes next; null: other work is in between.
+  const Matmul* next_matmul(size_t i) const {
+    if (at<AddNorm>(i)) ++i;
+    const auto* m = at<Matmul>(i);
+    return m && m->w[0] && takes_few_tokens(*m, launch_) ? m : nullptr;
   }
 
   struct Access { bool reads = false, writes = false; };
@@ -122,6 +132,7 @@ class Lowering {
   size_t activated_for_ = 0;
   const std::byte* tiled_ = nullptr;         // the tensor that tiles_ holds for the matmul that comes next
   std::byte* tiles_ = nullptr;
+  size_t attended_ = 0;                      // the last attention op
 };
 
 // The forms of the ops that the kernels know: those of the dense families.

@@ -11,6 +11,7 @@
 // What surrounds a matmul is done on its way (Around): the norm of its input by each block for itself, which costs less than a kernel in between; the addition to the
 // residual stream or the activation where the sums end. All of it in the order and rounding of the separate kernels.
 #include <algorithm>
+#include <cstdlib>
 
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/activation.h"
@@ -24,6 +25,11 @@ namespace {
 
 constexpr int kTeam = 8;                                                    // warps
 constexpr int kMaxTokens = 8;
+constexpr int kNextBytes = 40 << 10, kFarBytes = 128 << 10;                 // a team's
+int ahead(const char* name, int usual) {
+  const char* text = std::getenv(name);
+  return text ? std::atoi(text) << 10 : usual;
+}
 constexpr int kAloneBytes = 116 << 10;                                      // of shared memory: two blocks of this do not fit
 static_assert(kTeam * 32 == kNormThreads);
 
@@ -55,6 +61,9 @@ struct Few {
   __nv_bfloat16* bf16_out;                                                  // the activated rows again, for the next matmul; null: none
   int64_t bf16_stride;
   int shared_stride;                                                        // of the input's rows in shared memory
+  const std::byte* next_units[2];                                           // of the matmul that follows, gate and up in turn: their first tiles come into the second-level cache
+  int n_next, next_tiles, next_tile_bytes;
+  int next_bytes, far_bytes;                                                // that a team asks for ahead: of what follows, and of its own weights beyond the ring
 };
 
 // Teams of a block, slots of a team's ring, units of a slot that a warp takes: 60 to 90 KB in all; formats that need many instructions a byte have two teams.
@@ -166,19 +175,41 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
     __syncthreads();
     if (threadIdx.x % 32 > 0) return;
     const int team = any_warp - kTeams * kTeam, me = team * gridDim.x + blockIdx.x;
-    int slot = 0;
+    // Into the second-level cache, while the memory has little to do: the first weights of the next kernel, whose blocks come when these leave, and where this one waits
+    // long for its input (after attention) its own weights beyond the ring.
+    const auto prefetch_next = [&] {
+      int left = f.n_next > 0 ? f.next_bytes : 0;
+      for (int tile = me, which = 0; left > 0 && tile < f.next_tiles; left -= f.next_tile_bytes) {
+        prefetch(f.next_units[which] + int64_t{tile} * f.next_tile_bytes, min(left, f.next_tile_bytes));
+        if (++which == f.n_next) which = 0, tile += n_teams;
+      }
+    };
+    const auto prefetch_far = [&](int nth, int first) {
+      for (int left = f.far_bytes; left > 0; first = 0, ++nth) {
+        const Place at = place(me, nth);
+        if (at.tile >= f.n_tiles) return;
+        const Part& part = at.part(f);
+        const int n = min(left, (f.n_units - first) * Unit::kBytes);
+        prefetch(part.units + (int64_t{at.tile - part.first_tile} * f.n_units + first) * Unit::kBytes, n);
+        left -= n;
+      }
+    };
+    int slot = 0, n_asked = 0;
     uint32_t phase = 1;                                                      // the first time round a slot is free
     for (int nth = 0;; ++nth) {
       const Place at = place(me, nth);
-      if (at.tile >= f.n_tiles) return;
+      if (at.tile >= f.n_tiles) break;
       const Part& part = at.part(f);
       const std::byte* units = part.units + int64_t{at.tile - part.first_tile} * f.n_units * Unit::kBytes;
       for (int first = 0; first < f.n_units; first += kSlotUnits, units += L::kSlotBytes) {
+        if (n_asked++ == kSlots) prefetch_far(nth, first);
         await_gate(gates + kLeft + team * kSlots + slot, phase);
         stage(memory + L::kGates + team * L::kRing + slot * L::kSlotBytes, units, min(kSlotUnits, f.n_units - first) * Unit::kBytes, gates + team * kSlots + slot);
         if (++slot == kSlots) slot = 0, phase ^= 1;
       }
     }
+    prefetch_next();
+    return;
   }
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   const int team = any_warp / kTeam, warp = any_warp % kTeam;
@@ -324,6 +355,16 @@ bool run(const Matmul& op, const Around& around, const Launch& l, bool only_ask)
     f.bf16_out = reinterpret_cast<__nv_bfloat16*>(around.bf16_out);
     f.bf16_stride = (f.part[0].rows + kUnit - 1) / kUnit * kUnit;
   }
+  if (around.next) {
+    const auto& w = around.next->w;
+    const bool two = w[1] && !w[2] && w[0]->packed.cols == w[1]->packed.cols;
+    f.n_next = two ? 2 : 1;
+    for (int i = 0; i < f.n_next; ++i) f.next_units[i] = w[i]->packed.data;
+    f.next_tiles = int((w[0]->rows + kTileRows - 1) / kTileRows);
+    f.next_tile_bytes = int(w[0]->packed.cols / f.next_tiles);
+    f.next_bytes = around.waits_long ? ahead("RIDGE_FAR", kFarBytes) : ahead("RIDGE_NEXT", kNextBytes);
+  }
+  if (around.waits_long) f.far_bytes = ahead("RIDGE_FAR", kFarBytes);
   if (around.residual) {
     f.residual = around.residual->x.f32();
     f.residual_stride = around.residual->x.stride / 4;

@@ -50,6 +50,8 @@ struct Around {
   const Activate* activate = nullptr;        // after: gate = out[0], up = out[1]
   std::byte* bf16_out = nullptr;             // and its result again as x_bf16 of the next matmul
   const AddNorm* residual = nullptr;         // after: x += pending_scale * out[0] of a norm that follows
+  const Matmul* next = nullptr;              // the next kernel's
+  bool waits_long = false;                   // attention comes before: there is time to fetch more
 };
 bool takes_few_tokens(const Matmul& op, const Launch& launch);
 void matmul_few_tokens(const Matmul& op, const Around& around, const Launch& launch);
