@@ -41,6 +41,7 @@ class CudaBackend final : public Backend {
     drop_graphs();
     for (void* p : device_blocks_) cudaFree(p);
     if (peaks_) cudaFreeHost(peaks_);
+    if (top_) cudaFreeHost(top_);
     if (landing_) cudaFreeHost(landing_);
     if (pinned_step_) cudaFreeHost(pinned_step_);
     cudaStreamDestroy(stream_);
@@ -163,6 +164,19 @@ class CudaBackend final : public Backend {
     return peaks_;
   }
 
+  const TopLogits* top_logits(const Tensor& rows) override {
+    if (rows.rows > n_top_rows_) {
+      if (top_) CUDA_TRY(cudaFreeHost(top_));
+      n_top_rows_ = round_up(rows.rows, 16);
+      CUDA_TRY(cudaMallocHost(&top_, n_top_rows_ * sizeof(TopLogits)));      // the kernel writes it where it lies
+    }
+    launch_.stream = stream_;
+    find_top(top_, rows, launch_);
+    CUDA_TRY(cudaStreamSynchronize(stream_));
+    CUDA_TRY(cudaGetLastError());
+    return top_;
+  }
+
  private:
   using Key = std::tuple<int, int, int, int>;                                // tokens, logit rows, context bucket, rows of sequences with few
   struct Graph { cudaGraphExec_t exec = nullptr; uint64_t print = 0; };      // print: of the ops it was captured from
@@ -216,6 +230,8 @@ class CudaBackend final : public Backend {
   Tensor watched_;                                                           // logits whose peaks are wanted
   std::byte* peak_state_ = nullptr;
   Peak* peaks_ = nullptr;                                                    // pinned
+  TopLogits* top_ = nullptr;                                                 // pinned
+  int64_t n_top_rows_ = 0;
   int n_logits_ = 0;
   Launch launch_{};
   Key key_{};

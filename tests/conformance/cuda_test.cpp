@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 
 #include "base/error.h"
 #include "base/float_types.h"
@@ -271,6 +272,36 @@ TEST_F(Cuda, ALayersRowsAreTheSameHoweverItsOpsAreFused) {
         for (const int n : {1, 8, 30, 70, 193}) expect_same(run(100, n, false), all.slice(100, n), what + ", " + std::to_string(n) + " rows");
         if (HasFailure()) return;
       }
+}
+
+TEST_F(Cuda, TheLargestLogitsComeInTheirOrder) {
+  Rng rng(17);
+  auto backend = make_cuda_backend({});
+  for (const int n_vocab : {100, 3000, 151936}) {
+    Matrix x = random_matrix(rng, 6, n_vocab);
+    for (float& v : std::span(x.row(1), size_t(n_vocab))) v = float(int(v));           // equals everywhere: too many for the list, where there are many tokens
+    for (float& v : std::span(x.row(2), size_t(n_vocab))) v = float(int(v * 1e5f)) * 1e-5f;
+    for (int i = 0; i < n_vocab; i += 2) x.row(3)[i] = -INFINITY;
+    x.row(4)[n_vocab / 2] = NAN;
+    x.row(5)[7] = INFINITY, x.row(5)[9] = -0.0f;
+    const TopLogits* tops = backend->top_logits(put(*backend, x));
+    ASSERT_NE(tops, nullptr);
+    EXPECT_EQ(tops[4].n_found, -1);
+    for (const int r : {0, 1, 2, 3, 5}) {
+      if (r == 1 && n_vocab == 151936) {
+        EXPECT_EQ(tops[r].n_found, -1);
+        continue;
+      }
+      std::vector<int> order(static_cast<size_t>(n_vocab));
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return x.row(r)[a] > x.row(r)[b]; });
+      ASSERT_EQ(tops[r].n_found, std::min(n_vocab, TopLogits::kMost)) << n_vocab << " tokens, row " << r;
+      for (int i = 0; i < tops[r].n_found; ++i) {
+        ASSERT_EQ(tops[r].top[i].token, order[size_t(i)]) << n_vocab << " tokens, row " << r << ", place " << i;
+        ASSERT_EQ(tops[r].top[i].logit, x.row(r)[order[size_t(i)]]);
+      }
+    }
+  }
 }
 
 TEST_F(Cuda, TablesAreReadAsTheyAreStored) {

@@ -177,8 +177,8 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
     const int team = any_warp - kTeams * kTeam, me = team * gridDim.x + blockIdx.x;
     // Into the second-level cache, while the memory has little to do: the first weights of the next kernel, whose blocks come when these leave, and where this one waits
     // long for its input (after attention) its own weights beyond the ring.
-    const auto prefetch_next = [&] {
-      int left = f.n_next > 0 ? f.next_bytes : 0;
+    const auto prefetch_next = [&](int left) {
+      if (f.n_next == 0) return;
       for (int tile = me, which = 0; left > 0 && tile < f.next_tiles; left -= f.next_tile_bytes) {
         prefetch(f.next_units[which] + int64_t{tile} * f.next_tile_bytes, min(left, f.next_tile_bytes));
         if (++which == f.n_next) which = 0, tile += n_teams;
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
         if (++slot == kSlots) slot = 0, phase ^= 1;
       }
     }
-    prefetch_next();
+    prefetch_next(n_asked <= kSlots ? max(f.next_bytes, f.far_bytes) : f.next_bytes);
     return;
   }
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
@@ -362,7 +362,7 @@ bool run(const Matmul& op, const Around& around, const Launch& l, bool only_ask)
     for (int i = 0; i < f.n_next; ++i) f.next_units[i] = w[i]->packed.data;
     f.next_tiles = int((w[0]->rows + kTileRows - 1) / kTileRows);
     f.next_tile_bytes = int(w[0]->packed.cols / f.next_tiles);
-    f.next_bytes = around.waits_long ? ahead("RIDGE_FAR", kFarBytes) : ahead("RIDGE_NEXT", kNextBytes);
+    f.next_bytes = ahead("RIDGE_NEXT", kNextBytes);
   }
   if (around.waits_long) f.far_bytes = ahead("RIDGE_FAR", kFarBytes);
   if (around.residual) {
