@@ -36,14 +36,26 @@ class Lowering {
   size_t emit(const Activate& op, size_t) { return activate(op, launch_), 1; }
   size_t emit(const GatherRows& op, size_t) { return gather_rows(op, launch_), 1; }
   size_t emit(const ScaleCap& op, size_t) { return scale_cap(op, launch_), 1; }
-  size_t emit(const RopeStore& op, size_t) { return rope_store(op, nullptr, nullptr, launch_), 1; }
+  size_t emit(const RopeStore& op, size_t i) { return emit_rope(op, nullptr, nullptr, i); }
 
   size_t emit(const HeadNorm& op, size_t i) {
     const auto* second = at<HeadNorm>(i + 1);
     const auto* rope = at<RopeStore>(second ? i + 2 : i + 1);
     const auto norms = [&](const HeadNorm& n, const Tensor& x, int n_heads) { return n.x.data == x.data && n.n_heads == n_heads && n.x.cols == n_heads * rope->head_dim; };
-    if (rope && norms(op, rope->q, rope->n_heads) && (!second || norms(*second, rope->k, rope->n_kv_heads))) return rope_store(*rope, &op, second, launch_), second ? 3 : 2;
+    if (rope && norms(op, rope->q, rope->n_heads) && (!second || norms(*second, rope->k, rope->n_kv_heads))) {
+      const size_t n_norms = second ? 2 : 1;
+      return n_norms + emit_rope(*rope, &op, second, i + n_norms);
+    }
     return head_norm(op, launch_), 1;
+  }
+
+  // The rotation at i, with the norms before it and the attention after it where one kernel does them all.
+  size_t emit_rope(const RopeStore& rope, const HeadNorm* q_norm, const HeadNorm* k_norm, size_t i) {
+    const auto* attention = at<PagedAttention>(i + 1);
+    if (!attention || !rope_attention_takes(rope, *attention, launch_) || !not_read_from(i + 2, rope.q)) return rope_store(rope, q_norm, k_norm, launch_), 1;
+    rope_attention(rope, q_norm, k_norm, *attention, launch_);
+    attended_ = i + 1;
+    return 2;
   }
 
   size_t emit(const AddNorm& op, size_t i) {
@@ -75,7 +87,12 @@ class Lowering {
   bool only_feeds_gemm(const Tensor& t, size_t i) const {
     const auto* m = at<Matmul>(i + 1);
     if (!m || m->x.data != t.data || m->x.rows != t.rows || m->x.cols != t.cols || !gemm_takes_tiles(*m, launch_)) return false;
-    for (size_t j = i + 2; j < ops_.size(); ++j) {
+    return not_read_from(i + 2, t);
+  }
+
+  // Whether no op from i on reads what `t` holds now.
+  bool not_read_from(size_t i, const Tensor& t) const {
+    for (size_t j = i; j < ops_.size(); ++j) {
       const Access access = std::visit([&](const auto& op) { return access_of(op, t); }, ops_[j]);
       if (access.reads) return false;
       if (access.writes) return true;

@@ -178,6 +178,87 @@ TEST_F(Cuda, NeighboursInOneKernelGiveTheBitsOfOneByOne) {
   }
 }
 
+// Two layers of attention and MLP in one step, again and again as a graph, and op by op. Sequences of one row and of several, over pages with a past.
+TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
+  Rng rng(15);
+  struct Case { Storage how; FormatId kv; int head_dim, n_heads, n_kv_heads, window, page_size; bool norms; std::vector<SeqPlan> seqs; };
+  const std::vector<Case> cases = {
+      {{FormatId::nvfp4}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{300, 1}}},
+      {{FormatId::bf16}, FormatId::bf16, 128, 4, 4, 0, 16, false, {{127, 1}, {128, 1}, {5, 1}}},
+      {{FormatId::q8_0}, FormatId::f16, 64, 6, 2, 150, 32, true, {{400, 3}, {0, 2}, {255, 1}}},
+      {{FormatId::q4_0}, FormatId::f16, 128, 32, 2, 2, 64, true, {{126, 4}, {1000, 1}}},
+      {{FormatId::nvfp4}, FormatId::bf16, 64, 10, 5, 0, 16, false, {{126, 8}}},
+      {{FormatId::fp8_e4m3, Planes::fp8_rows}, FormatId::bf16, 128, 16, 8, 0, 64, true, {{2000, 1}}},
+      {{FormatId::fp8_e4m3, Planes::fp8_squares}, FormatId::bf16, 128, 4, 1, 300, 64, true, {{600, 1}, {3, 4}}},
+      {{FormatId::nvfp4, Planes::nvfp4_planes}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{100, 1}, {200, 1}, {300, 1}, {400, 1}, {500, 1}, {10, 1}, {20, 1}, {30, 1}, {40, 1}, {50, 1}}},
+  };
+  for (size_t number = 0; number < cases.size(); ++number) {
+    const Case& c = cases[number];
+    const int d = 576, d_ff = 1216, d_q = c.n_heads * c.head_dim, d_kv = c.n_kv_heads * c.head_dim;
+    const PlannedStep plan = plan_step(c.seqs, {.page_size = c.page_size, .n_freqs = c.head_dim / 2, .seed = 5});
+    std::vector<SeqPlan> all_past;
+    for (const SeqPlan& s : c.seqs) all_past.push_back({0, s.n_past + s.n_rows});
+    const PlannedStep store = plan_step(all_past, {.page_size = c.page_size, .n_freqs = c.head_dim / 2, .seed = 5});
+    const int n_tokens = plan.step->n_tokens();
+    const auto weight = [&](int rows, int cols) { return stored_as(rng, c.how, rows, cols, 0.05f); };
+    const auto wq = weight(d_q, d), wk = weight(d_kv, d), wv = weight(d_kv, d), wo = weight(d, d_q), wg = weight(d_ff, d), wu = weight(d_ff, d), wd = weight(d, d_ff);
+    const Matrix x = random_matrix(rng, n_tokens, d), norm = random_matrix(rng, 1, d), qn = random_matrix(rng, 1, c.head_dim), kn = random_matrix(rng, 1, c.head_dim);
+    const Matrix past_k = random_matrix(rng, store.step->n_tokens(), d_kv), past_v = random_matrix(rng, store.step->n_tokens(), d_kv);
+    Matrix results[2][3];
+    for (int way = 0; way < 2; ++way) {
+      auto backend = make_cuda_backend({.graphs = way == 0});
+      const auto prepared = [&](const auto& w) { return backend->prepare(w->stored, {}); };
+      const Weight q = prepared(wq), k = prepared(wk), v = prepared(wv), o = prepared(wo), gate = prepared(wg), up = prepared(wu), down = prepared(wd);
+      const Tensor tx = backend->allocate_f32(n_tokens, d), x0 = put(*backend, x), tn = put(*backend, norm), tqn = put(*backend, qn), tkn = put(*backend, kn);
+      const auto made = [&](int cols) { return backend->allocate_f32(n_tokens, cols); };
+      const Tensor pending = made(d), normed = made(d), tq = made(d_q), tk = made(d_kv), tv = made(d_kv), seen = made(d_q), tg = made(d_ff), tu = made(d_ff), angles = made(c.head_dim), zero = made(d);
+      const int64_t plane_bytes = c.page_size * row_bytes(c.kv, d_kv);
+      const KvPlane plane{c.n_kv_heads, c.head_dim, c.kv};
+      KvRef kv[2];
+      for (KvRef& layer : kv) {
+        layer = {.base = backend->allocate((plan.n_pages + 3) * 2 * plane_bytes), .page_bytes = 2 * plane_bytes, .offsets = {0, plane_bytes, 0}, .planes = {plane, plane}, .page_size = c.page_size};
+        const Tensor none = backend->allocate_f32(past_k.rows, d_q);
+        run_step(*backend, *store.step, {RopeStore{.q = none, .k = put(*backend, past_k), .v = put(*backend, past_v), .n_heads = c.n_heads, .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim,
+                                                   .v_dim = c.head_dim, .kv = layer}});
+      }
+      std::vector<Op> ops = {AddNorm{.out = tx, .x = x0, .eps = 1e-5f}, RopeAngles{.angles = angles, .rope = 0, .n_freqs = c.head_dim / 2}};
+      for (int layer = 0; layer < 2; ++layer) {
+        ops.push_back(AddNorm{.out = normed, .x = tx, .pending = layer ? pending : zero, .weight = tn, .eps = 1e-5f});
+        ops.push_back(Matmul{.out = {tq, tk, tv}, .x = normed, .w = {&q, &k, &v}});
+        if (c.norms) ops.push_back(HeadNorm{.x = tq, .weight = tqn, .n_heads = c.n_heads, .eps = 1e-6f});
+        if (c.norms) ops.push_back(HeadNorm{.x = tk, .weight = tkn, .n_heads = c.n_kv_heads, .eps = 1e-6f});
+        ops.push_back(RopeStore{.q = tq, .k = tk, .v = tv, .angles = angles, .n_heads = c.n_heads, .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim, .v_dim = c.head_dim, .n_rot = c.head_dim,
+                                .kv = kv[layer]});
+        ops.push_back(PagedAttention{.out = seen, .q = tq, .kv = kv[layer], .n_heads = c.n_heads, .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim, .v_dim = c.head_dim,
+                                     .scale = 1 / std::sqrt(float(c.head_dim)), .window = c.window, .softcap = number == 3 ? 5.0f : 0.0f});
+        ops.push_back(Matmul{.out = {pending}, .x = seen, .w = {&o}});
+        ops.push_back(AddNorm{.out = normed, .x = tx, .pending = pending, .weight = tn, .eps = 1e-5f});
+        ops.push_back(Matmul{.out = {tg, tu}, .x = normed, .w = {&gate, &up}});
+        ops.push_back(Activate{.out = tg, .gate = tg, .up = tu, .kind = ActKind::silu});
+        ops.push_back(Matmul{.out = {pending}, .x = tg, .w = {&down}});
+      }
+      const Tensor pages{kv[1].base, FormatId::u8, 1, plan.n_pages * 2 * plane_bytes, plan.n_pages * 2 * plane_bytes};
+      for (int pass = 0; pass < (way == 0 ? 5 : 1); ++pass) {                  // plain, captured, replayed
+        if (way == 0) run_step(*backend, *plan.step, ops);
+        else
+          for (const Op& op : ops) run_step(*backend, *plan.step, {op});
+        std::vector<std::byte> bytes(static_cast<size_t>(pages.cols));
+        backend->download(bytes.data(), pages);
+        Matrix page_values{1, pages.cols, {}};
+        for (const std::byte b : bytes) page_values.values.push_back(float(uint8_t(b)));
+        const std::string what = "case " + std::to_string(number) + " pass " + std::to_string(pass);
+        const Matrix now[3] = {get(*backend, tx), get(*backend, pending), page_values};
+        for (int i = 0; i < 3; ++i) {
+          if (pass == 0) results[way][i] = now[i];
+          else expect_same(now[i], results[way][i], what + ", tensor " + std::to_string(i) + " of a replay");
+        }
+      }
+    }
+    for (int i = 0; i < 3; ++i) expect_same(results[0][i], results[1][i], "case " + std::to_string(number) + ", tensor " + std::to_string(i));
+    if (HasFailure()) return;
+  }
+}
+
 TEST_F(Cuda, HeadNormsRopeAndStoreInOneKernelGiveTheBitsOfOneByOne) {
   Rng rng(12);
   const int n_heads = 6, n_kv_heads = 2, head_dim = 80, n_tokens = 5;
