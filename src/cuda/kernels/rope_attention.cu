@@ -2,6 +2,8 @@
 // of lib/flash.h, bit for bit what the kernels of their own give. A block of eight warps takes one row, one KV head with the query heads that share it, and one tile of
 // 128 positions: each warp scores 16 of them, and sums weights times V for 16 dimensions. K and V of earlier steps are on their way before the projections are waited
 // for; every tile norms and rotates its queries for itself, which costs less than a kernel in between. Whoever finishes a row's last tile folds them.
+#include <cstdlib>
+
 #include "cuda/kernels/flash.h"
 #include "cuda/lib/flash_mma.h"
 #include "cuda/lib/head.h"
@@ -273,7 +275,8 @@ int tiles(const Launch& l) { return (l.max_context + kFlashTile - 1) / kFlashTil
 int64_t rope_attention_counters(const PagedAttention& op) { return int64_t{4} * kMaxRows * op.n_kv_heads; }
 
 bool rope_attention_takes(const RopeStore& rope, const PagedAttention& op, const Launch& l) {
-  return decode_attention_takes(op, l) && op.q.rows <= kMaxRows && (op.head_dim == 64 || op.head_dim == 128) && op.q.rows * op.n_kv_heads * tiles(l) <= 2 * l.n_sms && rope.k && rope.v &&
+  static const bool off = std::getenv("RIDGE_UNFUSED");
+  return !off && decode_attention_takes(op, l) && op.q.rows <= kMaxRows && (op.head_dim == 64 || op.head_dim == 128) && op.q.rows * op.n_kv_heads * tiles(l) <= 2 * l.n_sms && rope.k && rope.v &&
          rope.q.data == op.q.data && rope.q.rows == op.q.rows && rope.kv.base == op.kv.base && rope.head_dim == op.head_dim && rope.v_dim == op.head_dim && rope.n_heads == op.n_heads &&
          rope.n_kv_heads == op.n_kv_heads;
 }
