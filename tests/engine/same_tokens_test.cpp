@@ -232,6 +232,31 @@ TEST_P(SameTokens, HoweverARequestIsServed) {
   set_log_level(LogLevel::info);
 }
 
+// Logprobs need the whole row, so they take the other way.
+TEST_P(SameTokens, WhetherTheDevicePicksOutTheLargestLogitsOrNot) {
+  const auto& [device, name] = GetParam();
+  const std::string folder = folder_of(name);
+  if (folder.empty()) GTEST_SKIP() << "no golden checkpoint " << name << " beside the project";
+  if (const std::string reason = device == "cuda" ? cuda_unavailable_reason() : ""; !reason.empty()) GTEST_SKIP() << reason;
+  if (device != "cuda") GTEST_SKIP() << "on " << device << " rows of logits are where the host reads them";
+  EngineOptions options{.device = device};
+  options.max_seqs = 8;
+  options.max_context = 256;
+  Engine engine(open_checkpoint(folder), options);
+  std::vector<Request> requests = requests_of(engine.model().n_vocab, 16);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SamplingParams& p = requests[i].params;
+    p.temperature = i == 2 ? 0.0f : 0.9f;
+    p.top_k = i == 5 ? 0 : 5 + 7 * int(i), p.top_p = i % 2 ? 0.9f : 1.0f, p.min_p = i == 3 ? 0.02f : 0.0f;
+    p.repetition_penalty = i % 3 ? 1.0f : 1.2f, p.presence_penalty = i == 4 ? 0.5f : 0.0f, p.min_tokens = i == 6 ? 5 : 0;
+    p.max_tokens = 30;
+  }
+  const std::vector<Answer> whole = together(engine, requests);
+  for (Request& request : requests) request.params.n_logprobs = -1;
+  const std::vector<Answer> picked = together(engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(picked[i].tokens, whole[i].tokens) << name << ", request " << i;
+}
+
 std::vector<Served> on(const std::string& device, const std::vector<std::string>& models) {
   std::vector<Served> all;
   for (const std::string& model : models) all.push_back({device, model});
