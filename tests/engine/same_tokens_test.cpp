@@ -242,7 +242,8 @@ TEST_P(SameTokens, WhetherTheDevicePicksOutTheLargestLogitsOrNot) {
   EngineOptions options{.device = device};
   options.max_seqs = 8;
   options.max_context = 256;
-  Engine engine(open_checkpoint(folder), options);
+  const Checkpoint checkpoint = open_checkpoint(folder);
+  Engine engine(checkpoint, options);
   std::vector<Request> requests = requests_of(engine.model().n_vocab, 16);
   for (size_t i = 0; i < requests.size(); ++i) {
     SamplingParams& p = requests[i].params;
