@@ -212,7 +212,6 @@ class CudaBackend final : public Backend {
       drop_graphs();                                                         // they hold the old address
     };
     if (const auto* a = std::get_if<PagedAttention>(&op)) grow(launch_.attention_scratch, launch_.attention_scratch_bytes, attention_scratch_needed(*a, launch_));
-    if (const auto* a = std::get_if<PagedAttention>(&op)) grow(launch_.tiles_done, tiles_done_bytes_, rope_attention_counters(*a));
     if (const auto* m = std::get_if<Matmul>(&op)) grow(launch_.matmul_scratch, launch_.matmul_scratch_bytes, tiles_bytes(m->x.rows, m->x.cols));
     if (const auto* a = std::get_if<Activate>(&op)) grow(launch_.activated, launch_.activated_bytes, a->out.rows <= 8 ? a->out.rows * round_up(a->out.cols, 64) * 2 : tiles_bytes(a->out.rows, a->out.cols));
   }
@@ -235,7 +234,6 @@ class CudaBackend final : public Backend {
   int64_t n_top_rows_ = 0;
   int n_logits_ = 0;
   Launch launch_{};
-  int64_t tiles_done_bytes_ = 0;
   Key key_{};
   std::vector<Op> ops_;                                                      // of the step so far
   bool replaying_ = false;

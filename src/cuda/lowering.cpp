@@ -26,7 +26,6 @@ class Lowering {
   size_t emit(const Embed& op, size_t) { return embed(op, launch_), 1; }
   size_t emit(const RopeAngles& op, size_t) { return rope_angles(op, launch_), 1; }
   size_t emit(const PagedAttention& op, size_t i) {
-    attended_ = i;
     if (decode_attention_takes(op, launch_)) return decode_attention(op, launch_), 1;
     const bool tiles = attention_tiles(op, launch_) && only_feeds_gemm(op.out, i);
     paged_attention(op, tiles ? launch_.matmul_scratch : nullptr, launch_);
@@ -36,26 +35,14 @@ class Lowering {
   size_t emit(const Activate& op, size_t) { return activate(op, launch_), 1; }
   size_t emit(const GatherRows& op, size_t) { return gather_rows(op, launch_), 1; }
   size_t emit(const ScaleCap& op, size_t) { return scale_cap(op, launch_), 1; }
-  size_t emit(const RopeStore& op, size_t i) { return emit_rope(op, nullptr, nullptr, i); }
+  size_t emit(const RopeStore& op, size_t) { return rope_store(op, nullptr, nullptr, launch_), 1; }
 
   size_t emit(const HeadNorm& op, size_t i) {
     const auto* second = at<HeadNorm>(i + 1);
     const auto* rope = at<RopeStore>(second ? i + 2 : i + 1);
     const auto norms = [&](const HeadNorm& n, const Tensor& x, int n_heads) { return n.x.data == x.data && n.n_heads == n_heads && n.x.cols == n_heads * rope->head_dim; };
-    if (rope && norms(op, rope->q, rope->n_heads) && (!second || norms(*second, rope->k, rope->n_kv_heads))) {
-      const size_t n_norms = second ? 2 : 1;
-      return n_norms + emit_rope(*rope, &op, second, i + n_norms);
-    }
+    if (rope && norms(op, rope->q, rope->n_heads) && (!second || norms(*second, rope->k, rope->n_kv_heads))) return rope_store(*rope, &op, second, launch_), second ? 3 : 2;
     return head_norm(op, launch_), 1;
-  }
-
-  // The rotation at i, with the norms before it and the attention after it where one kernel does them all.
-  size_t emit_rope(const RopeStore& rope, const HeadNorm* q_norm, const HeadNorm* k_norm, size_t i) {
-    const auto* attention = at<PagedAttention>(i + 1);
-    if (!attention || !rope_attention_takes(rope, *attention, launch_) || !not_read_from(i + 2, rope.q)) return rope_store(rope, q_norm, k_norm, launch_), 1;
-    rope_attention(rope, q_norm, k_norm, *attention, launch_);
-    attended_ = i + 1;
-    return 2;
   }
 
   size_t emit(const AddNorm& op, size_t i) {
@@ -87,12 +74,7 @@ class Lowering {
   bool only_feeds_gemm(const Tensor& t, size_t i) const {
     const auto* m = at<Matmul>(i + 1);
     if (!m || m->x.data != t.data || m->x.rows != t.rows || m->x.cols != t.cols || !gemm_takes_tiles(*m, launch_)) return false;
-    return not_read_from(i + 2, t);
-  }
-
-  // Whether no op from i on reads what `t` holds now.
-  bool not_read_from(size_t i, const Tensor& t) const {
-    for (size_t j = i; j < ops_.size(); ++j) {
+    for (size_t j = i + 2; j < ops_.size(); ++j) {
       const Access access = std::visit([&](const auto& op) { return access_of(op, t); }, ops_[j]);
       if (access.reads) return false;
       if (access.writes) return true;
@@ -115,17 +97,10 @@ class Lowering {
                !(norm && norm->x.data == next_norm->x.data)) {
       around.residual = added_ = next_norm;
     }
-    around.waits_long = i == attended_ + 1 && i > 0;
-    around.next = next_matmul(i + n_done);
+    around.beside_another = beside_ = few_end_ > 0 && few_end_ == (norm ? i - 1 : i) && !beside_;
+    few_end_ = i + n_done;
     matmul_few_tokens(op, around, launch_);
     return n_done;
-  }
-
-  // Of the matmul from i on that comes next; null: other work is in between.
-  const Matmul* next_matmul(size_t i) const {
-    if (at<AddNorm>(i)) ++i;
-    const auto* m = at<Matmul>(i);
-    return m && m->w[0] && takes_few_tokens(*m, launch_) ? m : nullptr;
   }
 
   struct Access { bool reads = false, writes = false; };
@@ -149,7 +124,8 @@ class Lowering {
   size_t activated_for_ = 0;
   const std::byte* tiled_ = nullptr;         // the tensor that tiles_ holds for the matmul that comes next
   std::byte* tiles_ = nullptr;
-  size_t attended_ = 0;                      // the last attention op
+  size_t few_end_ = 0;                       // the op after the last matmul of few tokens
+  bool beside_ = false;                      // whether that one left room
 };
 
 // The forms of the ops that the kernels know: those of the dense families.

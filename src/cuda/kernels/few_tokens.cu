@@ -25,12 +25,8 @@ namespace {
 
 constexpr int kTeam = 8;                                                    // warps
 constexpr int kMaxTokens = 8;
-constexpr int kNextBytes = 40 << 10, kFarBytes = 128 << 10;                 // a team's
-int ahead(const char* name, int usual) {
-  const char* text = std::getenv(name);
-  return text ? std::atoi(text) << 10 : usual;
-}
 constexpr int kAloneBytes = 116 << 10;                                      // of shared memory: two blocks of this do not fit
+constexpr int kBesideBytes = 109 << 10;                                     // one of these and one of those do
 static_assert(kTeam * 32 == kNormThreads);
 
 struct Part {                                                               // one weight of the op
@@ -61,9 +57,6 @@ struct Few {
   __nv_bfloat16* bf16_out;                                                  // the activated rows again, for the next matmul; null: none
   int64_t bf16_stride;
   int shared_stride;                                                        // of the input's rows in shared memory
-  const std::byte* next_units[2];                                           // of the matmul that follows, gate and up in turn: their first tiles come into the second-level cache
-  int n_next, next_tiles, next_tile_bytes;
-  int next_bytes, far_bytes;                                                // that a team asks for ahead: of what follows, and of its own weights beyond the ring
 };
 
 // Teams of a block, slots of a team's ring, units of a slot that a warp takes: 60 to 90 KB in all; formats that need many instructions a byte have two teams.
@@ -73,10 +66,18 @@ template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, k
 template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1; };
 
 // Shared memory: gates [team][slot] arrived, then left | rings [team][slot] units | input [token][shared_stride] bf16 | sums [team][2][warp][token][16] f32 | 8 floats a team.
-template <class Unit>
+template <class Unit> struct Deep { static constexpr int kTeams = 2, kSlots = 9, kEach = 2; };
+template <> struct Deep<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 10, kEach = 1; };
+template <> struct Deep<Q8Unit> { static constexpr int kTeams = 2, kSlots = 10, kEach = 1; };
+template <bool kBlocks> struct Deep<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 10, kEach = 1; };
+template <class Unit> struct Other { static constexpr int kTeams = 3, kSlots = 4, kEach = 2; };
+template <> struct Other<Bf16Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1; };
+template <> struct Other<Q8Unit> { static constexpr int kTeams = 1, kSlots = 5, kEach = 2; };
+template <bool kBlocks> struct Other<Fp8Unit<kBlocks>> { static constexpr int kTeams = 1, kSlots = 5, kEach = 2; };
+
+template <class Unit, class P>
 struct Layout {
-  using P = Plan<Unit>;
-  static constexpr int kGates = 256, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
+  static constexpr int kGates = 512, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
   static_assert(P::kTeams * P::kSlots * 16 <= kGates);
   __host__ __device__ static int sums_at(const Few& f) { return kGates + P::kTeams * kRing + f.n_tokens * f.shared_stride; }
   static int bytes(const Few& f) { return sums_at(f) + P::kTeams * (2 * kTeam * f.n_tokens * 16 + kTeam) * 4; }
@@ -142,11 +143,11 @@ __device__ void take_input(std::byte* to, float* reduce, const Few& f) {
 }
 
 // Teams, and for each a warp that asks for its weights (one warp for both: a lane that waits keeps the other from asking).
-template <class Unit>
-__global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Plan<Unit>::kTeams) few_tokens_kernel(const __grid_constant__ Few f) {
+template <class Unit, class P>
+__global__ void __launch_bounds__(P::kTeams * (kTeam + 1) * 32, 4 / P::kTeams) few_tokens_kernel(const __grid_constant__ Few f) {
 #if __CUDA_ARCH__ >= 900
-  constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots, kEach = Plan<Unit>::kEach, kSlotUnits = kEach * kTeam;
-  using L = Layout<Unit>;
+  constexpr int kTeams = P::kTeams, kSlots = P::kSlots, kEach = P::kEach, kSlotUnits = kEach * kTeam;
+  using L = Layout<Unit, P>;
   extern __shared__ __align__(128) std::byte memory[];
   uint64_t* const gates = reinterpret_cast<uint64_t*>(memory);               // [team][slot] arrived, then left
   constexpr int kLeft = kTeams * kSlots;
@@ -175,41 +176,19 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
     __syncthreads();
     if (threadIdx.x % 32 > 0) return;
     const int team = any_warp - kTeams * kTeam, me = team * gridDim.x + blockIdx.x;
-    // Into the second-level cache, while the memory has little to do: the first weights of the next kernel, whose blocks come when these leave, and where this one waits
-    // long for its input (after attention) its own weights beyond the ring.
-    const auto prefetch_next = [&](int left) {
-      if (f.n_next == 0) return;
-      for (int tile = me, which = 0; left > 0 && tile < f.next_tiles; left -= f.next_tile_bytes) {
-        prefetch(f.next_units[which] + int64_t{tile} * f.next_tile_bytes, min(left, f.next_tile_bytes));
-        if (++which == f.n_next) which = 0, tile += n_teams;
-      }
-    };
-    const auto prefetch_far = [&](int nth, int first) {
-      for (int left = f.far_bytes; left > 0; first = 0, ++nth) {
-        const Place at = place(me, nth);
-        if (at.tile >= f.n_tiles) return;
-        const Part& part = at.part(f);
-        const int n = min(left, (f.n_units - first) * Unit::kBytes);
-        prefetch(part.units + (int64_t{at.tile - part.first_tile} * f.n_units + first) * Unit::kBytes, n);
-        left -= n;
-      }
-    };
-    int slot = 0, n_asked = 0;
+    int slot = 0;
     uint32_t phase = 1;                                                      // the first time round a slot is free
     for (int nth = 0;; ++nth) {
       const Place at = place(me, nth);
-      if (at.tile >= f.n_tiles) break;
+      if (at.tile >= f.n_tiles) return;
       const Part& part = at.part(f);
       const std::byte* units = part.units + int64_t{at.tile - part.first_tile} * f.n_units * Unit::kBytes;
       for (int first = 0; first < f.n_units; first += kSlotUnits, units += L::kSlotBytes) {
-        if (n_asked++ == kSlots) prefetch_far(nth, first);
         await_gate(gates + kLeft + team * kSlots + slot, phase);
         stage(memory + L::kGates + team * L::kRing + slot * L::kSlotBytes, units, min(kSlotUnits, f.n_units - first) * Unit::kBytes, gates + team * kSlots + slot);
         if (++slot == kSlots) slot = 0, phase ^= 1;
       }
     }
-    prefetch_next(n_asked <= kSlots ? max(f.next_bytes, f.far_bytes) : f.next_bytes);
-    return;
   }
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   const int team = any_warp / kTeam, warp = any_warp % kTeam;
@@ -296,11 +275,12 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
 #endif
 }
 
-template <class Unit>
-bool run(Few f, const Launch& l, bool only_ask) {
+template <class Unit, class P>
+bool run(Few f, const Launch& l, bool only_ask, bool beside_another) {
   // Rows of tokens start in different banks.
   f.shared_stride = f.n_units * kUnit * 2 + (Unit::kHalves ? 64 : 16);
-  const int bytes = std::max(Layout<Unit>::bytes(f), kAloneBytes);
+  int bytes = Layout<Unit, P>::bytes(f);
+  if (!beside_another || bytes > kBesideBytes) bytes = std::max(bytes, kAloneBytes);
   if (bytes > l.max_shared_bytes) return false;
   if (only_ask) return true;
   f.n_tiles = 0;
@@ -310,9 +290,9 @@ bool run(Few f, const Launch& l, bool only_ask) {
     const int n = (f.part[i].rows + kTileRows - 1) / kTileRows;
     f.n_tiles = f.activate ? n : f.n_tiles + n;
   }
-  const auto kernel = few_tokens_kernel<Unit>;
+  const auto kernel = few_tokens_kernel<Unit, P>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  launch_kernel(kernel, std::min(f.n_tiles, l.n_sms), Plan<Unit>::kTeams * (kTeam + 1) * 32, bytes, l.stream, f);
+  launch_kernel(kernel, std::min(f.n_tiles, l.n_sms), P::kTeams * (kTeam + 1) * 32, bytes, l.stream, f);
   return true;
 }
 
@@ -355,22 +335,19 @@ bool run(const Matmul& op, const Around& around, const Launch& l, bool only_ask)
     f.bf16_out = reinterpret_cast<__nv_bfloat16*>(around.bf16_out);
     f.bf16_stride = (f.part[0].rows + kUnit - 1) / kUnit * kUnit;
   }
-  if (around.next) {
-    const auto& w = around.next->w;
-    const bool two = w[1] && !w[2] && w[0]->packed.cols == w[1]->packed.cols;
-    f.n_next = two ? 2 : 1;
-    for (int i = 0; i < f.n_next; ++i) f.next_units[i] = w[i]->packed.data;
-    f.next_tiles = int((w[0]->rows + kTileRows - 1) / kTileRows);
-    f.next_tile_bytes = int(w[0]->packed.cols / f.next_tiles);
-    f.next_bytes = ahead("RIDGE_NEXT", kNextBytes);
-  }
-  if (around.waits_long) f.far_bytes = ahead("RIDGE_FAR", kFarBytes);
   if (around.residual) {
     f.residual = around.residual->x.f32();
     f.residual_stride = around.residual->x.stride / 4;
     f.residual_scale = around.residual->pending_scale;
   }
-  return with_unit(*first, [&](auto unit) { return run<decltype(unit)>(f, l, only_ask); });
+  return with_unit(*first, [&](auto unit) {
+    using Unit = decltype(unit);
+    static const int ring = std::getenv("RIDGE_RING") ? std::atoi(std::getenv("RIDGE_RING")) : 0;
+    static const bool share = std::getenv("RIDGE_SHARE");
+    if (ring == 1 && run<Unit, Deep<Unit>>(f, l, only_ask, false)) return true;
+    if (ring == 2 && run<Unit, Other<Unit>>(f, l, only_ask, share && around.beside_another)) return true;
+    return run<Unit, Plan<Unit>>(f, l, only_ask, share && around.beside_another);
+  });
 }
 
 }  // namespace

@@ -23,11 +23,6 @@ inline GemmPart part_from(const Matmul& op, int i) {
   return {w.packed.data, op.out[i].f32(), op.bias[i].data ? op.bias[i].f32() : nullptr, w.row_scales.data ? w.row_scales.f32() : nullptr, op.out[i].stride / 4, int(w.rows), 0, w.scale};
 }
 
-// For 9 to 64 tokens on sm_90. The input in bf16, in the order in which lanes take it: [unit][group of 8 tokens][half of a lane's 16 inputs][lane] 16 bytes; zeros beyond
-// the last token and input.
-struct SeveralInput { const uint4* x; int n_tokens, n_groups, n_units; };
-void matmul_several_tokens(const Weight& first, const GemmParts& parts, const SeveralInput& in, const Launch& launch);
-
 // Whether all weights of an op go to gemm(); whether whoever makes its input may write it as tiles (weights with halves want another order, which gemm() makes
 // itself); whether an activation of its two outputs can be done on the way.
 bool gemm_takes(const Matmul& op, const Launch& launch);

@@ -19,7 +19,6 @@ struct Launch {
   int max_context;                           // of the step's sequences, rounded up to a power of two, so that a captured graph stays valid while they grow
   float* attention_scratch;                  // partial results of split attention
   int64_t attention_scratch_bytes;
-  uint32_t* tiles_done;                      // counters of rope_attention, zero between kernels
   std::byte* matmul_scratch;                 // activations in bf16 for many tokens
   int64_t matmul_scratch_bytes;
   std::byte* activated;                      // activated rows in bf16 between two matmuls: as rows for few tokens, as tiles for many
@@ -52,8 +51,7 @@ struct Around {
   const Activate* activate = nullptr;        // after: gate = out[0], up = out[1]
   std::byte* bf16_out = nullptr;             // and its result again as x_bf16 of the next matmul
   const AddNorm* residual = nullptr;         // after: x += pending_scale * out[0] of a norm that follows
-  const Matmul* next = nullptr;              // the next kernel's
-  bool waits_long = false;                   // attention comes before: there is time to fetch more
+  bool beside_another = false;               // the kernel before is a matmul that takes more than half of each multiprocessor: this one leaves it its room
 };
 bool takes_few_tokens(const Matmul& op, const Launch& launch);
 void matmul_few_tokens(const Matmul& op, const Around& around, const Launch& launch);
@@ -61,11 +59,6 @@ void matmul_few_tokens(const Matmul& op, const Around& around, const Launch& lau
 // The same for a step of few rows in all, in less time; paged_attention's scratch is enough.
 bool decode_attention_takes(const PagedAttention& op, const Launch& launch);
 void decode_attention(const PagedAttention& op, const Launch& launch);
-
-// The same for still fewer, with the rotation (and norms) before it; q is not written back. Its counters need so many bytes.
-bool rope_attention_takes(const RopeStore& rope, const PagedAttention& op, const Launch& launch);
-void rope_attention(const RopeStore& rope, const HeadNorm* q_norm, const HeadNorm* k_norm, const PagedAttention& op, const Launch& launch);
-int64_t rope_attention_counters(const PagedAttention& op);
 
 // Scratch that paged_attention needs in this step.
 int64_t attention_scratch_needed(const PagedAttention& op, const Launch& launch);

@@ -17,7 +17,8 @@ constexpr int kWarps = 8;
 using Part = GemmPart;                                                      // first_block: in the grid
 using Parts = GemmParts;
 
-using Input = SeveralInput;
+// The input in bf16, in the order in which lanes take it: [unit][group of 8 tokens][half of a lane's 16 inputs][lane] 16 bytes; zeros beyond the last token and input.
+struct Input { const uint4* x; int n_tokens, n_groups, n_units; };
 
 template <bool kHalves>
 __global__ void take_input_kernel(uint4* out, Tensor x, int n_groups, int n_units) {
@@ -137,15 +138,17 @@ void launch(Parts parts, const Input& in, const Launch& l) {
 }
 
 template <class Unit>
-void by_tokens(const Weight& first, const Parts& parts, const Tensor& x, const Launch& l) {
+void by_tokens(const Parts& parts, const Tensor& x, const Launch& l) {
   const int n_groups = (int(x.rows) + 7) / 8, n_units = (int(x.cols) + kUnit - 1) / kUnit, n = n_groups * n_units * 64;
   const Input in{reinterpret_cast<const uint4*>(l.matmul_scratch), int(x.rows), n_groups, n_units};
   launch_kernel(take_input_kernel<Unit::kHalves>, (n + 255) / 256, 256, 0, l.stream, reinterpret_cast<uint4*>(l.matmul_scratch), x, n_groups, n_units);
   constexpr int kDeep = Unit::kBytes >= 2048 ? 1 : 2;
   if (n_groups == 1) return launch<Unit, 1, 1, kDeep>(parts, in, l);
-  static const bool several = !std::getenv("RIDGE_OLD");
-  if (several && n_groups <= 8 && l.compute_capability >= 90) return matmul_several_tokens(first, parts, in, l);
   if (n_groups == 2) return launch<Unit, 1, 2, kDeep>(parts, in, l);
+  if constexpr (Unit::kBytes < 600) {
+    static const bool tall = std::getenv("RIDGE_TALL");
+    if (tall && n_groups > 2 && n_groups <= 4 && parts.part[0].rows >= 8192) return launch<Unit, 4, 4, 1>(parts, in, l);
+  }
   if (n_groups <= 4) return launch<Unit, 2, 4, 1>(parts, in, l);
   launch<Unit, 2, 8, 1>(parts, in, l);
 }
@@ -195,7 +198,7 @@ void matmul(const Matmul& op, std::byte* tiles, const Launch& l) {
       gemm(first, parts, op.x, tiles ? tiles : l.matmul_scratch, tiles != nullptr, l);
       continue;
     }
-    with_unit(first, [&](auto unit) { by_tokens<decltype(unit)>(first, parts, op.x, l); });
+    with_unit(first, [&](auto unit) { by_tokens<decltype(unit)>(parts, op.x, l); });
   }
 }
 

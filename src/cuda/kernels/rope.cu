@@ -1,8 +1,11 @@
 // Rotary angles once per step, and the rotation fused with the norms of heads before it and with putting K and V into their pages. Pages hold
 // [kv_head][position][dim] in the plane's format. A warp takes one head.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include "cuda/kernels/kernels.h"
-#include "cuda/lib/head.h"
 #include "cuda/lib/launch.h"
+#include "cuda/lib/row_norm.h"
 
 namespace ridge::cuda {
 namespace {
@@ -21,12 +24,35 @@ __global__ void angles_kernel(RopeAngles op, StepView step) {
   }
 }
 
+__device__ void put(std::byte* plane, FormatId format, int64_t index, float v) {
+  if (format == FormatId::f32) reinterpret_cast<float*>(plane)[index] = v;
+  else if (format == FormatId::f16) reinterpret_cast<__half*>(plane)[index] = __float2half_rn(v);
+  else reinterpret_cast<__nv_bfloat16*>(plane)[index] = __float2bfloat16_rn(v);
+}
+
+// Element d of a head after rotation: its partner is half a rotation away, or its neighbour.
+__device__ float rotated(const float* x, const float* angles, int d, int n_rot, RopeStyle style) {
+  if (!angles || d >= n_rot) return x[d];
+  const int half = n_rot / 2;
+  const bool first = style == RopeStyle::half ? d < half : d % 2 == 0;
+  const int i = style == RopeStyle::half ? (first ? d : d - half) : d / 2;
+  const int partner = style == RopeStyle::half ? (first ? d + half : d - half) : (first ? d + 1 : d - 1);
+  const float c = angles[i], s = angles[half + i];
+  return first ? fmaf(x[d], c, -(x[partner] * s)) : fmaf(x[d], c, x[partner] * s);
+}
+
+struct Norm { const float* weight; int64_t head_stride; float eps, offset; };      // weight null: none; head_stride: from one head's weights to the next's
+
+Norm norm_of(const HeadNorm* op, int head_dim) {
+  return op ? Norm{op->weight.f32(), op->weight.cols == head_dim ? 0 : head_dim, op->eps, op->weight_offset} : Norm{};
+}
+
 constexpr int kHeadsPerBlock = 4;
 
 // kOwn: numbers of a head a lane may hold. Dynamic shared memory: a head [head_dim] f32 a warp. What can be asked for at once is: a load that
 // waits for another costs 0.7 us.
 template <int kOwn>
-__global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const __grid_constant__ RopeStore op, const __grid_constant__ HeadWeights q_norm, const __grid_constant__ HeadWeights k_norm,
+__global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const __grid_constant__ RopeStore op, const __grid_constant__ Norm q_norm, const __grid_constant__ Norm k_norm,
                                                                        const __grid_constant__ StepView step) {
   extern __shared__ float shared[];
   start_dependents();
@@ -39,7 +65,7 @@ __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const _
   const int dim = is_q || is_k ? op.head_dim : op.v_dim;
   float* row = reinterpret_cast<float*>(from.data + t * from.stride) + h * dim;
   float* head = shared + threadIdx.x / 32 * max(op.head_dim, op.v_dim);
-  const HeadWeights& norm = is_q ? q_norm : k_norm;
+  const Norm& norm = is_q ? q_norm : k_norm;
   const bool normed = norm.weight && (is_q || is_k);
   float weight[kOwn], value[kOwn];
 #pragma unroll
@@ -54,9 +80,25 @@ __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const _
   await_predecessors();
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) value[i] = lane + 32 * i < dim ? __ldcg(row + lane + 32 * i) : 0.0f;
-  if (normed) norm_head(value, weight, norm, dim);
+  if (normed) {
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      if (lane + 32 * i < dim) squares = fmaf(value[i], value[i], squares);
+    const float factor = rms_factor(warp_sum(squares), dim, norm.eps);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) value[i] = value[i] * factor * (weight[i] + norm.offset);
+  }
   const float* angles = op.angles.data ? reinterpret_cast<const float*>(op.angles.data + t * op.angles.stride) : nullptr;
-  if (angles && (is_q || is_k)) rotate_head(value, head, angles, dim, op.n_rot, op.style);
+  if (angles && (is_q || is_k)) {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      if (lane + 32 * i < dim) head[lane + 32 * i] = value[i];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+      if (lane + 32 * i < dim) value[i] = rotated(head, angles, lane + 32 * i, op.n_rot, op.style);
+  }
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     if (lane + 32 * i >= dim) continue;
@@ -75,8 +117,8 @@ void rope_store(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_n
   if (op.q.rows == 0) return;
   const int n_units = op.n_heads + 2 * op.n_kv_heads, widest = op.head_dim > op.v_dim ? op.head_dim : op.v_dim;
   const auto kernel = widest <= 128 ? rope_store_kernel<4> : widest <= 256 ? rope_store_kernel<8> : rope_store_kernel<32>;
-  launch_kernel(kernel, dim3(op.q.rows, (n_units + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, kHeadsPerBlock * widest * 4, l.stream, op, head_weights(q_norm, op.head_dim),
-                head_weights(k_norm, op.head_dim), l.step);
+  launch_kernel(kernel, dim3(op.q.rows, (n_units + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, kHeadsPerBlock * widest * 4, l.stream, op, norm_of(q_norm, op.head_dim),
+                norm_of(k_norm, op.head_dim), l.step);
 }
 
 }  // namespace ridge::cuda

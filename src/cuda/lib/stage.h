@@ -24,12 +24,6 @@ __device__ inline void stage(void* to, const std::byte* from, int n_bytes, uint6
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address_of(gate)), "r"(n_bytes) : "memory");
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(address_of(to)), "l"(from), "r"(n_bytes), "r"(address_of(gate)) : "memory");
 }
-
-// Into the second-level cache alone. n_bytes: a multiple of 16, as the address.
-__device__ inline void prefetch(const std::byte* from, int n_bytes) {
-  for (constexpr int kPiece = 16384; n_bytes > 0; from += kPiece, n_bytes -= kPiece)
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(min(n_bytes, kPiece)) : "memory");
-}
 #endif
 
 // Lanes that are not `there` keep what v holds, and take no part in the access.
