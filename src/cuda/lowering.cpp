@@ -97,8 +97,6 @@ class Lowering {
                !(norm && norm->x.data == next_norm->x.data)) {
       around.residual = added_ = next_norm;
     }
-    around.beside_another = beside_ = few_end_ > 0 && few_end_ == (norm ? i - 1 : i) && !beside_;
-    few_end_ = i + n_done;
     matmul_few_tokens(op, around, launch_);
     return n_done;
   }
@@ -124,8 +122,6 @@ class Lowering {
   size_t activated_for_ = 0;
   const std::byte* tiled_ = nullptr;         // the tensor that tiles_ holds for the matmul that comes next
   std::byte* tiles_ = nullptr;
-  size_t few_end_ = 0;                       // the op after the last matmul of few tokens
-  bool beside_ = false;                      // whether that one left room
 };
 
 // The forms of the ops that the kernels know: those of the dense families.

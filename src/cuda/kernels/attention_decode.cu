@@ -2,8 +2,6 @@
 // row, one KV head with the query heads that share it, and one tile of 128 positions: each warp scores 32 of them, and sums weights times V for a quarter of the
 // dimensions. K and V of earlier steps depend on nothing in this one, so they are on their way before the kernel waits for the projections; after the wait there are
 // only the new positions and q to load. A second kernel folds the tiles.
-#include <cstdlib>
-
 #include "cuda/kernels/flash.h"
 #include "cuda/lib/flash_mma.h"
 #include "cuda/lib/launch.h"
@@ -40,7 +38,6 @@ __global__ void __launch_bounds__(kThreads) decode_tile_kernel(const __grid_cons
   const StepSeq& seq = step.seqs[step.seq_of[row]];
   const int32_t* pages = step.pages + seq.first_page[op.kv.group];
   const int first_new = seq.n_context - seq.n_rows;                         // from here on this step writes K and V
-  const int page_bits = __ffs(op.kv.page_size) - 1;                         // pages hold a power of two
 
   const auto fetch = [&](int plane, std::byte* to, int from_row, int to_row) {
 #pragma unroll 8
@@ -48,7 +45,7 @@ __global__ void __launch_bounds__(kThreads) decode_tile_kernel(const __grid_cons
       const int r = i / kChunks, c = i % kChunks, p = start + r;
       const bool valid = p >= seen.from && p < seen.to;
       const std::byte* from = op.kv.base;
-      if (valid) from = op.kv.plane(plane, pages[p >> page_bits]) + 2 * int64_t{(kv_head << page_bits) + (p & (op.kv.page_size - 1))} * kDim + c * 16;
+      if (valid) from = op.kv.plane(plane, pages[p / op.kv.page_size]) + 2 * (int64_t{kv_head} * op.kv.page_size + p % op.kv.page_size) * kDim + c * 16;
       copy_chunk(to + r * kRowBytes + ((c ^ (r & 7)) << 4), from, valid);
     }
   };
@@ -206,7 +203,6 @@ void launch(const PagedAttention& op, const Launch& l, int n_tiles) {
   const auto kernel = decode_tile_kernel<T, kDim>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(sizeof(Shared<kDim>)));
   launch_kernel(kernel, dim3(n_tiles, op.n_kv_heads, op.q.rows), kThreads, int(sizeof(Shared<kDim>)), l.stream, op, l.step, l.attention_scratch);
-  if (n_tiles > 8) return fold_tiles(op, 0, int(op.q.rows), true, l);
   launch_kernel(decode_fold_kernel<kDim>, dim3(op.n_heads, op.q.rows), 32, 0, l.stream, op, l.step, static_cast<const float*>(l.attention_scratch), n_tiles);
 }
 
@@ -215,8 +211,7 @@ int tiles(const Launch& l) { return (l.max_context + kFlashTile - 1) / kFlashTil
 }  // namespace
 
 bool decode_attention_takes(const PagedAttention& op, const Launch& l) {
-  static const int most = std::getenv("RIDGE_MAXB") ? std::atoi(std::getenv("RIDGE_MAXB")) : kMaxBlocks;
-  return flash_supports(op) && op.q.rows > 0 && op.q.rows <= l.n_few_rows && op.q.rows * op.n_kv_heads * tiles(l) <= most;
+  return flash_supports(op) && op.q.rows > 0 && op.q.rows <= l.n_few_rows && op.q.rows * op.n_kv_heads * tiles(l) <= kMaxBlocks;
 }
 
 void decode_attention(const PagedAttention& op, const Launch& l) {

@@ -146,13 +146,13 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
 }
 
 // One warp folds a head of a row. The factors of 32 tiles at a time come from their running maximum, which a scan gives to all lanes at once (one after the other
-// they took most of the time of long contexts); then the tiles are added in order, kAhead on their way at a time: that many cost one trip to memory.
-template <int kDim, int kAhead>
+// they took most of the time of long contexts); then the tiles are added in order, several on their way.
+template <int kDim>
 __global__ void __launch_bounds__(32) fold_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, const float* partial, int n_tiles, int first, bool all) {
   follow();
   const int head = blockIdx.x, lane = threadIdx.x, row = few_row(step, int(op.q.rows), first + blockIdx.y, all);
   if (row < 0) return;
-  constexpr int kOwn = kDim / 64;                                           // pairs a lane
+  constexpr int kOwn = kDim / 64, kAhead = 8;                                // kOwn: pairs a lane
   const Seen seen = seen_by(op, step.positions[row]);
   const float factor = exponent_factor(op);
   float m = -CUDART_INF_F, l = 0;
@@ -195,12 +195,6 @@ __global__ void __launch_bounds__(32) fold_kernel(const __grid_constant__ PagedA
   for (int i = 0; i < kOwn; ++i) *reinterpret_cast<float2*>(out + i * 64 + 2 * lane) = {__fmul_rn(o[i].x, norm), __fmul_rn(o[i].y, norm)};
 }
 
-template <int kDim>
-void launch_fold(const PagedAttention& op, int first, int n, bool all, const Launch& l) {
-  const int n_tiles = (l.max_context + kFlashTile - 1) / kFlashTile;
-  launch_kernel(n_tiles > 8 ? fold_kernel<kDim, 32> : fold_kernel<kDim, 8>, dim3(op.n_heads, n), 32, 0, l.stream, op, l.step, static_cast<const float*>(l.attention_scratch), n_tiles, first, all);
-}
-
 template <class T, int kDim>
 void launch(const PagedAttention& op, const Launch& l, int n_few) {
   constexpr int kBytes = kDepth * kPiece * 2 * kDim;
@@ -210,7 +204,7 @@ void launch(const PagedAttention& op, const Launch& l, int n_few) {
   for (int first = 0; first < n_few; first += kRowsAtOnce) {
     const int n = std::min(kRowsAtOnce, n_few - first);
     launch_kernel(few_rows_kernel<T, kDim>, dim3(n_tiles, op.n_kv_heads, n), 32, kBytes, l.stream, op, l.step, l.attention_scratch, first, all);
-    fold_tiles(op, first, n, all, l);
+    launch_kernel(fold_kernel<kDim>, dim3(op.n_heads, n), 32, 0, l.stream, op, l.step, static_cast<const float*>(l.attention_scratch), n_tiles, first, all);
   }
 }
 
@@ -227,12 +221,6 @@ bool flash_supports(const PagedAttention& op) {
 
 int64_t flash_scratch_needed(const PagedAttention& op, const Launch& l) {
   return int64_t{4} * std::min(few_rows(op, l), kRowsAtOnce) * ((l.max_context + kFlashTile - 1) / kFlashTile) * op.n_heads * (op.v_dim + 2);
-}
-
-void fold_tiles(const PagedAttention& op, int first, int n, bool all, const Launch& l) {
-  if (op.head_dim == 64) launch_fold<64>(op, first, n, all, l);
-  else if (op.head_dim == 128) launch_fold<128>(op, first, n, all, l);
-  else launch_fold<256>(op, first, n, all, l);
 }
 
 void flash_attention(const PagedAttention& op, std::byte* tiles, const Launch& l) {

@@ -11,7 +11,6 @@
 // What surrounds a matmul is done on its way (Around): the norm of its input by each block for itself, which costs less than a kernel in between; the addition to the
 // residual stream or the activation where the sums end. All of it in the order and rounding of the separate kernels.
 #include <algorithm>
-#include <cstdlib>
 
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/activation.h"
@@ -26,7 +25,6 @@ namespace {
 constexpr int kTeam = 8;                                                    // warps
 constexpr int kMaxTokens = 8;
 constexpr int kAloneBytes = 116 << 10;                                      // of shared memory: two blocks of this do not fit
-constexpr int kBesideBytes = 109 << 10;                                     // one of these and one of those do
 static_assert(kTeam * 32 == kNormThreads);
 
 struct Part {                                                               // one weight of the op
@@ -66,18 +64,10 @@ template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, k
 template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1; };
 
 // Shared memory: gates [team][slot] arrived, then left | rings [team][slot] units | input [token][shared_stride] bf16 | sums [team][2][warp][token][16] f32 | 8 floats a team.
-template <class Unit> struct Deep { static constexpr int kTeams = 2, kSlots = 9, kEach = 2; };
-template <> struct Deep<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 10, kEach = 1; };
-template <> struct Deep<Q8Unit> { static constexpr int kTeams = 2, kSlots = 10, kEach = 1; };
-template <bool kBlocks> struct Deep<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 10, kEach = 1; };
-template <class Unit> struct Other { static constexpr int kTeams = 3, kSlots = 4, kEach = 2; };
-template <> struct Other<Bf16Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1; };
-template <> struct Other<Q8Unit> { static constexpr int kTeams = 1, kSlots = 5, kEach = 2; };
-template <bool kBlocks> struct Other<Fp8Unit<kBlocks>> { static constexpr int kTeams = 1, kSlots = 5, kEach = 2; };
-
-template <class Unit, class P>
+template <class Unit>
 struct Layout {
-  static constexpr int kGates = 512, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
+  using P = Plan<Unit>;
+  static constexpr int kGates = 256, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
   static_assert(P::kTeams * P::kSlots * 16 <= kGates);
   __host__ __device__ static int sums_at(const Few& f) { return kGates + P::kTeams * kRing + f.n_tokens * f.shared_stride; }
   static int bytes(const Few& f) { return sums_at(f) + P::kTeams * (2 * kTeam * f.n_tokens * 16 + kTeam) * 4; }
@@ -143,11 +133,11 @@ __device__ void take_input(std::byte* to, float* reduce, const Few& f) {
 }
 
 // Teams, and for each a warp that asks for its weights (one warp for both: a lane that waits keeps the other from asking).
-template <class Unit, class P>
-__global__ void __launch_bounds__(P::kTeams * (kTeam + 1) * 32, 4 / P::kTeams) few_tokens_kernel(const __grid_constant__ Few f) {
+template <class Unit>
+__global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Plan<Unit>::kTeams) few_tokens_kernel(const __grid_constant__ Few f) {
 #if __CUDA_ARCH__ >= 900
-  constexpr int kTeams = P::kTeams, kSlots = P::kSlots, kEach = P::kEach, kSlotUnits = kEach * kTeam;
-  using L = Layout<Unit, P>;
+  constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots, kEach = Plan<Unit>::kEach, kSlotUnits = kEach * kTeam;
+  using L = Layout<Unit>;
   extern __shared__ __align__(128) std::byte memory[];
   uint64_t* const gates = reinterpret_cast<uint64_t*>(memory);               // [team][slot] arrived, then left
   constexpr int kLeft = kTeams * kSlots;
@@ -275,12 +265,11 @@ __global__ void __launch_bounds__(P::kTeams * (kTeam + 1) * 32, 4 / P::kTeams) f
 #endif
 }
 
-template <class Unit, class P>
-bool run(Few f, const Launch& l, bool only_ask, bool beside_another) {
+template <class Unit>
+bool run(Few f, const Launch& l, bool only_ask) {
   // Rows of tokens start in different banks.
   f.shared_stride = f.n_units * kUnit * 2 + (Unit::kHalves ? 64 : 16);
-  int bytes = Layout<Unit, P>::bytes(f);
-  if (!beside_another || bytes > kBesideBytes) bytes = std::max(bytes, kAloneBytes);
+  const int bytes = std::max(Layout<Unit>::bytes(f), kAloneBytes);
   if (bytes > l.max_shared_bytes) return false;
   if (only_ask) return true;
   f.n_tiles = 0;
@@ -290,9 +279,9 @@ bool run(Few f, const Launch& l, bool only_ask, bool beside_another) {
     const int n = (f.part[i].rows + kTileRows - 1) / kTileRows;
     f.n_tiles = f.activate ? n : f.n_tiles + n;
   }
-  const auto kernel = few_tokens_kernel<Unit, P>;
+  const auto kernel = few_tokens_kernel<Unit>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  launch_kernel(kernel, std::min(f.n_tiles, l.n_sms), P::kTeams * (kTeam + 1) * 32, bytes, l.stream, f);
+  launch_kernel(kernel, std::min(f.n_tiles, l.n_sms), Plan<Unit>::kTeams * (kTeam + 1) * 32, bytes, l.stream, f);
   return true;
 }
 
@@ -340,14 +329,7 @@ bool run(const Matmul& op, const Around& around, const Launch& l, bool only_ask)
     f.residual_stride = around.residual->x.stride / 4;
     f.residual_scale = around.residual->pending_scale;
   }
-  return with_unit(*first, [&](auto unit) {
-    using Unit = decltype(unit);
-    static const int ring = std::getenv("RIDGE_RING") ? std::atoi(std::getenv("RIDGE_RING")) : 0;
-    static const bool share = std::getenv("RIDGE_SHARE");
-    if (ring == 1 && run<Unit, Deep<Unit>>(f, l, only_ask, false)) return true;
-    if (ring == 2 && run<Unit, Other<Unit>>(f, l, only_ask, share && around.beside_another)) return true;
-    return run<Unit, Plan<Unit>>(f, l, only_ask, share && around.beside_another);
-  });
+  return with_unit(*first, [&](auto unit) { return run<decltype(unit)>(f, l, only_ask); });
 }
 
 }  // namespace

@@ -13,9 +13,6 @@ bool flash_supports(const PagedAttention& op);
 int64_t flash_scratch_needed(const PagedAttention& op, const Launch& launch);
 void flash_attention(const PagedAttention& op, std::byte* tiles, const Launch& launch);
 
-// Folds the tiles of n rows that lie in scratch, from the first-th of those of sequences with few rows on; all: no sequence has many.
-void fold_tiles(const PagedAttention& op, int first, int n, bool all, const Launch& launch);
-
 // Rows of sequences that have many in this step (sm_90a). False: it has no kernel for this, all rows are for the other one.
 bool flash_many_rows_supports(const PagedAttention& op, const Launch& launch);
 void flash_many_rows(const PagedAttention& op, std::byte* tiles, const Launch& launch);

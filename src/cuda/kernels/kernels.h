@@ -51,7 +51,6 @@ struct Around {
   const Activate* activate = nullptr;        // after: gate = out[0], up = out[1]
   std::byte* bf16_out = nullptr;             // and its result again as x_bf16 of the next matmul
   const AddNorm* residual = nullptr;         // after: x += pending_scale * out[0] of a norm that follows
-  bool beside_another = false;               // the kernel before is a matmul that takes more than half of each multiprocessor: this one leaves it its room
 };
 bool takes_few_tokens(const Matmul& op, const Launch& launch);
 void matmul_few_tokens(const Matmul& op, const Around& around, const Launch& launch);

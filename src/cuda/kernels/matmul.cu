@@ -2,7 +2,6 @@
 // units of 64 inputs in turn (unit u goes to warp u mod 8) and their sums are added in the order of the warps. That split is the same for any number of tokens,
 // so a token's result does not depend on what else is in the batch.
 #include <algorithm>
-#include <cstdlib>
 
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
@@ -145,10 +144,6 @@ void by_tokens(const Parts& parts, const Tensor& x, const Launch& l) {
   constexpr int kDeep = Unit::kBytes >= 2048 ? 1 : 2;
   if (n_groups == 1) return launch<Unit, 1, 1, kDeep>(parts, in, l);
   if (n_groups == 2) return launch<Unit, 1, 2, kDeep>(parts, in, l);
-  if constexpr (Unit::kBytes < 600) {
-    static const bool tall = std::getenv("RIDGE_TALL");
-    if (tall && n_groups > 2 && n_groups <= 4 && parts.part[0].rows >= 8192) return launch<Unit, 4, 4, 1>(parts, in, l);
-  }
   if (n_groups <= 4) return launch<Unit, 2, 4, 1>(parts, in, l);
   launch<Unit, 2, 8, 1>(parts, in, l);
 }
