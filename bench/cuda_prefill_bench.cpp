@@ -57,7 +57,7 @@ double best_of(Backend& backend, const Step& step, const std::vector<Op>& ops, i
 
 void matmuls(const std::vector<int>& token_counts) {
   std::printf("\n| format | weight | tokens | us | TFLOP/s | largest error / rms | differ from few |\n|---|---|---|---|---|---|---|\n");
-  for (const FormatId id : {FormatId::bf16, FormatId::nvfp4})
+  for (const FormatId id : {FormatId::bf16, FormatId::fp8_e4m3, FormatId::nvfp4, FormatId::q8_0, FormatId::q4_0})
     for (const Shape& shape : kShapes) {
       auto backend = make_cuda_backend({}), plain = make_cuda_backend({.graphs = false});
       const std::vector<float> numbers = gaussian(size_t(shape.rows * shape.cols), 0.02f, 1);

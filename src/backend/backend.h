@@ -14,6 +14,12 @@
 namespace ridge {
 
 struct Peak { int32_t token; float logit; };                  // the largest of a row of logits, the first among equals; token -1: there is a NaN in it
+// The largest of a row of logits in descending order, the first among equals first; n_found -1: the row itself must be looked at (NaNs, more equals than there is room for).
+struct TopLogits {
+  static constexpr int kMost = 256;
+  int32_t n_found;
+  Peak top[kMost];
+};
 
 class Backend {
  public:
@@ -39,6 +45,9 @@ class Backend {
 
   // From now on the host can read after each step where each of its logit rows, rows of `logits`, is largest, without a download. Null: not offered here.
   virtual const Peak* watch_peaks(const Tensor& logits) { return (void)logits, nullptr; }
+
+  // The largest of each of these rows of logits, after a step; valid until the next call. Null: not offered here.
+  virtual const TopLogits* top_logits(const Tensor& rows) { return (void)rows, nullptr; }
 
   // Workspace and output tensors: f32 [rows, cols], rows 64-byte aligned.
   Tensor allocate_f32(int64_t rows, int64_t cols) {

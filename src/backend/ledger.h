@@ -32,6 +32,7 @@ class Ledger : public Backend {
   void end() override;
   void download(void* host, const Tensor& t) override { inner_.download(host, t); }
   const Peak* watch_peaks(const Tensor& logits) override { return inner_.watch_peaks(logits); }
+  const TopLogits* top_logits(const Tensor& rows) override { return inner_.top_logits(rows); }
 
   void reset();
   const std::map<std::string, LedgerEntry>& entries() const { return entries_; }

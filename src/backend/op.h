@@ -18,6 +18,7 @@ class Step;
 //   x = i8    activations quantized per k_block to int8 with one f32 scale; exact integer sums per block; blocks added in K order in f32
 //             k_block 64: so are the weights, where a format's own blocks are smaller (on the CPU q4_0 alone, cpu/q4_pairs.h; a weight that this does not suit gets 32)
 //   x = i16   a block is the sum of two int8 blocks, the second for what the first misses; first blocks are added over all of K, then second ones to the same sum
+//   x = bf16  activations rounded to bf16, exact products with codes; a block's sum is scaled where the format has scales for k_block inputs (cuda)
 struct Arithmetic {
   FormatId x = FormatId::f32;
   int k_block = 32;                          // 0 asks for what the machine does fastest; the prepared Weight says what it got
@@ -30,6 +31,7 @@ struct Weight {
   Arithmetic arithmetic;
   int64_t rows = 0, cols = 0;
   float scale = 1.0f;                        // of the whole tensor (nvfp4)
+  Tensor row_scales{};                       // f32 [1, rows]: one more factor for each output (fp8); empty: none
   Tensor packed;
   int64_t bytes = 0;                         // what one pass over it reads
 };

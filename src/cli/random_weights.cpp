@@ -34,8 +34,10 @@ void fill_gaussian(std::vector<float>& out, uint64_t seed, float deviation) {
   }
 }
 
-// nvfp4 keeps the deviation in the tensor's own scale, where block scales have their full precision.
 float deviation_of(int64_t cols) { return 1.0f / std::sqrt(float(cols)); }
+
+// They keep the deviation in the tensor's own scale, where block scales (nvfp4) or codes (fp8) have their full precision.
+bool has_tensor_scale(FormatId id) { return id == FormatId::nvfp4 || id == FormatId::fp8_e4m3; }
 
 FormatId format_for(FormatId wanted, int64_t cols) { return cols % format(wanted).block_elems == 0 ? wanted : FormatId::q8_0; }
 
@@ -54,7 +56,7 @@ struct RandomWeights::Memory {
 };
 
 RandomWeights::RandomWeights(const BenchShape& shape, FormatId id) {
-  if (!format(id).writable) fail("--format {}: cannot be made; use f32, f16, bf16, q8_0, q4_0, q4_1, q6_k or nvfp4", format(id).name);
+  if (!format(id).writable) fail("--format {}: cannot be made; use f32, f16, bf16, fp8, q8_0, q4_0, q4_1, q6_k or nvfp4", format(id).name);
   for (const ShapeTensor& t : tensors_of(shape)) {
     TensorInfo info{.name = t.name, .stored_name = t.name, .format = t.rows == 0 ? FormatId::f32 : t.plain ? FormatId::bf16 : format_for(id, t.cols), .shape = {t.cols}, .bytes = 0, .file = "(random)"};
     if (t.rows > 0) info.shape = {t.rows, t.cols};
@@ -74,7 +76,7 @@ const std::vector<std::byte>& RandomWeights::pool(FormatId id, int64_t cols) con
   if (!bytes.empty()) return bytes;
   const int64_t n = (cols * 64 + (1 << 19)) / 256 * 256;               // at least 64 rows' worth
   std::vector<float> numbers(static_cast<size_t>(n));
-  fill_gaussian(numbers, mixed(uint64_t(id) * 1000003 + uint64_t(cols)), id == FormatId::nvfp4 ? 1.0f : deviation_of(cols));
+  fill_gaussian(numbers, mixed(uint64_t(id) * 1000003 + uint64_t(cols)), has_tensor_scale(id) ? 1.0f : deviation_of(cols));
   bytes.resize(size_t(row_bytes(id, n)));
   format(id).encode_row(bytes.data(), numbers.data(), n);
   return bytes;
@@ -107,7 +109,7 @@ StoredWeight RandomWeights::get(std::string_view name) const {
   w.rows = info.shape.size() == 1 ? 1 : info.shape[0];
   w.cols = info.shape.back();
   w.codes = view(memory.data, info.format, w.rows, w.cols);
-  if (info.format == FormatId::nvfp4) w.scale = deviation_of(w.cols);
+  if (has_tensor_scale(info.format)) w.scale = deviation_of(w.cols);
   return w;
 }
 

@@ -13,7 +13,7 @@
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/device.h"
 #include "cuda/lowering.h"
-#include "cuda/repack.h"
+#include "cuda/weights.h"
 
 namespace ridge {
 namespace {
@@ -21,7 +21,6 @@ namespace {
 using namespace cuda;
 
 constexpr int64_t kArenaBytes = int64_t{64} << 20;                          // small requests are cut from blocks of this size
-constexpr int64_t kStagingBytes = int64_t{64} << 20;
 constexpr int64_t kLandingBytes = int64_t{4} << 20;
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -33,16 +32,18 @@ class CudaBackend final : public Backend {
     CUDA_TRY(cudaSetDevice(options.device));
     CUDA_TRY(cudaGetDeviceProperties(&properties_, options.device));
     CUDA_TRY(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    weights_ = std::make_unique<WeightStore>(stream_, options.check_f32, [this](int64_t n_bytes) { return allocate(n_bytes); });
   }
 
   ~CudaBackend() override {
     cudaStreamSynchronize(stream_);
+    weights_.reset();
     drop_graphs();
     for (void* p : device_blocks_) cudaFree(p);
     if (peaks_) cudaFreeHost(peaks_);
+    if (top_) cudaFreeHost(top_);
     if (landing_) cudaFreeHost(landing_);
     if (pinned_step_) cudaFreeHost(pinned_step_);
-    if (staging_) cudaFreeHost(staging_);
     cudaStreamDestroy(stream_);
   }
 
@@ -59,56 +60,8 @@ class CudaBackend final : public Backend {
     return arena_ + arena_used_ - n_bytes;
   }
 
-  Weight prepare(const StoredWeight& stored, Arithmetic arithmetic) override {
-    Weight w{.format = stored.format, .arithmetic = arithmetic, .rows = stored.rows, .cols = stored.cols, .scale = stored.scale};
-    const bool plain = stored.format == FormatId::f32 || stored.format == FormatId::f16 || stored.format == FormatId::bf16;
-    const bool as_stored = packed_bytes(stored.format, 1, 1) > 0 && stored.codes.format == stored.format && !stored.transposed && !stored.scales;
-    if (options_.check_f32) {
-      w.arithmetic.x = FormatId::f32;
-      w.scale = 1.0f;                                                        // decode_stored_row has it in
-      w.packed = upload_decoded(stored);
-      w.bytes = w.packed.bytes();
-      return w;
-    }
-    w.arithmetic.x = FormatId::bf16;
-    if (!as_stored || plain) w.format = FormatId::bf16;
-    w.bytes = packed_bytes(w.format, w.rows, w.cols);
-    w.packed = {allocate(w.bytes), FormatId::u8, 1, w.bytes, w.bytes};
-    // Row tiles at a time through a staging buffer.
-    const FormatId raw_format = as_stored ? stored.format : FormatId::f32;
-    const int64_t row = as_stored ? row_bytes(raw_format, stored.cols) : stored.cols * 4;
-    if (!as_stored) w.scale = 1.0f;
-    reserve_staging(row * 16);
-    const int64_t rows_a_time = std::max<int64_t>(staging_bytes_ / row / 16, 1) * 16, tile_bytes = w.bytes / ((w.rows + 15) / 16);
-    for (int64_t first = 0; first < w.rows; first += rows_a_time) {
-      const int64_t n = std::min(rows_a_time, w.rows - first);
-      CUDA_TRY(cudaStreamSynchronize(stream_));                              // the staging buffer is free again
-      for (int64_t r = 0; r < n; ++r) {
-        if (as_stored) std::memcpy(staging_ + r * row, stored.codes.row(first + r), row);
-        else decode_stored_row(reinterpret_cast<float*>(staging_ + r * row), stored, first + r);
-      }
-      CUDA_TRY(cudaMemcpyAsync(raw_, staging_, n * row, cudaMemcpyHostToDevice, stream_));
-      repack(w.packed.data + first / 16 * tile_bytes, raw_, row, raw_format, n, w.cols, stream_);
-    }
-    CUDA_TRY(cudaStreamSynchronize(stream_));
-    CUDA_TRY(cudaGetLastError());
-    return w;
-  }
-
-  Weight prepare_table(const StoredWeight& stored) override {
-    Weight w{.format = stored.format, .rows = stored.rows, .cols = stored.cols};
-    const bool direct = !stored.transposed && stored.scale == 1.0f && stored.codes.format == stored.format &&
-                        (stored.format == FormatId::f32 || stored.format == FormatId::f16 || stored.format == FormatId::bf16 || stored.format == FormatId::q8_0);
-    if (direct) {
-      const int64_t row = row_bytes(stored.format, stored.cols);
-      w.packed = {allocate(row * stored.rows), stored.format, stored.rows, stored.cols, row};
-      CUDA_TRY(cudaMemcpy2D(w.packed.data, row, stored.codes.data, stored.codes.stride, row, stored.rows, cudaMemcpyHostToDevice));
-    } else {
-      w.packed = upload_decoded(stored);
-    }
-    w.bytes = w.packed.bytes();
-    return w;
-  }
+  Weight prepare(const StoredWeight& stored, Arithmetic arithmetic) override { return weights_->prepare(stored, arithmetic); }
+  Weight prepare_table(const StoredWeight& stored) override { return weights_->prepare_table(stored); }
 
   Tensor upload(const float* values, int64_t n) override {
     Tensor t = view(allocate(n * 4), FormatId::f32, 1, n);
@@ -211,6 +164,19 @@ class CudaBackend final : public Backend {
     return peaks_;
   }
 
+  const TopLogits* top_logits(const Tensor& rows) override {
+    if (rows.rows > n_top_rows_) {
+      if (top_) CUDA_TRY(cudaFreeHost(top_));
+      n_top_rows_ = round_up(rows.rows, 16);
+      CUDA_TRY(cudaMallocHost(&top_, n_top_rows_ * sizeof(TopLogits)));      // the kernel writes it where it lies
+    }
+    launch_.stream = stream_;
+    find_top(top_, rows, launch_);
+    CUDA_TRY(cudaStreamSynchronize(stream_));
+    CUDA_TRY(cudaGetLastError());
+    return top_;
+  }
+
  private:
   using Key = std::tuple<int, int, int, int>;                                // tokens, logit rows, context bucket, rows of sequences with few
   struct Graph { cudaGraphExec_t exec = nullptr; uint64_t print = 0; };      // print: of the ops it was captured from
@@ -237,25 +203,6 @@ class CudaBackend final : public Backend {
     return static_cast<std::byte*>(p);
   }
 
-  void reserve_staging(int64_t at_least) {
-    const int64_t wanted = std::max(at_least, kStagingBytes);
-    if (wanted <= staging_bytes_) return;
-    if (staging_) CUDA_TRY(cudaFreeHost(staging_));
-    CUDA_TRY(cudaMallocHost(&staging_, wanted));
-    raw_ = take(wanted);
-    staging_bytes_ = wanted;
-  }
-
-  Tensor upload_decoded(const StoredWeight& stored) {
-    Tensor t = view(allocate(stored.rows * stored.cols * 4), FormatId::f32, stored.rows, stored.cols);
-    std::vector<float> row(stored.cols);
-    for (int64_t r = 0; r < stored.rows; ++r) {
-      decode_stored_row(row.data(), stored, r);
-      CUDA_TRY(cudaMemcpy(t.row(r), row.data(), stored.cols * 4, cudaMemcpyHostToDevice));
-    }
-    return t;
-  }
-
   void grow_scratch(const Op& op) {
     const auto grow = [&](auto*& pointer, int64_t& have, int64_t need) {
       if (need <= have) return;
@@ -275,9 +222,7 @@ class CudaBackend final : public Backend {
   std::vector<void*> device_blocks_;
   std::byte* arena_ = nullptr;
   int64_t arena_used_ = 0;
-  std::byte* staging_ = nullptr;                                             // pinned
-  std::byte* raw_ = nullptr;                                                 // its copy on the device
-  int64_t staging_bytes_ = 0;
+  std::unique_ptr<WeightStore> weights_;
   std::byte* pinned_step_ = nullptr;
   std::byte* device_step_ = nullptr;
   int64_t step_bytes_ = 0;
@@ -285,6 +230,8 @@ class CudaBackend final : public Backend {
   Tensor watched_;                                                           // logits whose peaks are wanted
   std::byte* peak_state_ = nullptr;
   Peak* peaks_ = nullptr;                                                    // pinned
+  TopLogits* top_ = nullptr;                                                 // pinned
+  int64_t n_top_rows_ = 0;
   int n_logits_ = 0;
   Launch launch_{};
   Key key_{};

@@ -73,7 +73,7 @@ class Lowering {
   // Whether the op after i is a matmul of many tokens over `t`, and no other op reads it.
   bool only_feeds_gemm(const Tensor& t, size_t i) const {
     const auto* m = at<Matmul>(i + 1);
-    if (!m || m->x.data != t.data || m->x.rows != t.rows || m->x.cols != t.cols || !gemm_takes(*m, launch_)) return false;
+    if (!m || m->x.data != t.data || m->x.rows != t.rows || m->x.cols != t.cols || !gemm_takes_tiles(*m, launch_)) return false;
     for (size_t j = i + 2; j < ops_.size(); ++j) {
       const Access access = std::visit([&](const auto& op) { return access_of(op, t); }, ops_[j]);
       if (access.reads) return false;

@@ -3,7 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "cuda/lib/unit.h"
+#include "cuda/lib/fp8_unit.h"
 
 namespace ridge::cuda {
 namespace {
@@ -39,13 +39,15 @@ __global__ void pack_bf16_units(std::byte* units, Raw raw, int n_units) {
 __device__ uint32_t code(const Raw& raw, int64_t row, int64_t k) {
   if (row >= raw.rows || k >= raw.cols) return raw.format == FormatId::q4_0 ? 8 : 0;
   const std::byte* p = raw.data + row * raw.stride;
+  if (raw.format == FormatId::fp8_e4m3) return uint32_t(p[k]);
   if (raw.format == FormatId::q8_0) return uint32_t(p[k / 32 * 34 + 2 + k % 32]);
   if (raw.format == FormatId::q4_0) {
     const uint32_t byte = uint32_t(p[k / 32 * 18 + 2 + k % 16]);
     return k % 32 < 16 ? byte & 15 : byte >> 4;
   }
-  // nvfp4: 4 scales, then per 16 numbers 8 bytes: low nibbles first. Under a scale of zero every code is zero (Nvfp4Unit::place_scale).
-  if ((uint32_t(p[k / 64 * 36 + k % 64 / 16]) & 0x7F) == 0) return 0;
+  // nvfp4: 4 scales, then per 16 numbers 8 bytes: low nibbles first. Under a scale of zero (0x7F reads as zero, too) every code is zero (Nvfp4Unit::place_scale).
+  const uint32_t scale = uint32_t(p[k / 64 * 36 + k % 64 / 16]) & 0x7F;
+  if (scale == 0 || scale == 0x7F) return 0;
   const uint32_t byte = uint32_t(p[k / 64 * 36 + 4 + k % 64 / 16 * 8 + k % 8]);
   return k % 16 < 8 ? byte & 15 : byte >> 4;
 }
@@ -99,26 +101,48 @@ __global__ void pack_code_units(std::byte* units, Raw raw, int n_units) {
   }
 }
 
-int unit_bytes(FormatId format) {
-  switch (format) {
+template <bool kBlocks>
+__global__ void pack_fp8_units(std::byte* units, Raw raw, int n_units) {
+  const int lane = threadIdx.x, unit = blockIdx.x;
+  const int64_t tile = blockIdx.y;
+  std::byte* to = units + (tile * n_units + unit) * Fp8Unit<kBlocks>::kBytes;
+  for (int h = 0; h < 2; ++h) {
+    uint32_t words[4] = {0, 0, 0, 0};
+    for (int w = 0; w < 4; ++w)
+      for (int pair = 0; pair < 2; ++pair)
+        for (int i = 0; i < 2; ++i) {
+          const int64_t row = tile * kTileRows + lane / 4 + pair * 8;
+          words[w] |= Fp8Unit<kBlocks>::place(code(raw, row, unit * kUnit + input_of<false>(lane % 4, 2 * h + w / 2, w % 2 * 2 + i)), pair, i);
+        }
+    reinterpret_cast<uint4*>(to)[h * 32 + lane] = {words[0], words[1], words[2], words[3]};
+  }
+  if (kBlocks && lane < 4) {
+    const std::byte* scales = raw.data + tile * kTileRows * raw.stride + (raw.cols + 15) / 16 * 16;
+    reinterpret_cast<float*>(to + Fp8Unit<kBlocks>::kCodeBytes)[lane] = reinterpret_cast<const float*>(scales)[unit];
+  }
+}
+
+int unit_bytes(RawFormat raw) {
+  switch (raw.format) {
     case FormatId::f32: case FormatId::f16: case FormatId::bf16: return Bf16Unit::kBytes;
     case FormatId::nvfp4: return Nvfp4Unit::kBytes;
     case FormatId::q8_0: return Q8Unit::kBytes;
     case FormatId::q4_0: return Q4Unit::kBytes;
+    case FormatId::fp8_e4m3: return raw.block_scales ? Fp8Unit<true>::kBytes : Fp8Unit<false>::kBytes;
     default: return 0;
   }
 }
 
 }  // namespace
 
-int64_t packed_bytes(FormatId format, int64_t rows, int64_t cols) {
+int64_t packed_bytes(RawFormat format, int64_t rows, int64_t cols) {
   return (rows + kTileRows - 1) / kTileRows * ((cols + kUnit - 1) / kUnit) * unit_bytes(format);
 }
 
-void repack(std::byte* units, const std::byte* raw, int64_t stride, FormatId format, int64_t rows, int64_t cols, cudaStream_t stream) {
+void repack(std::byte* units, const std::byte* raw, int64_t stride, RawFormat format, int64_t rows, int64_t cols, cudaStream_t stream) {
   const int n_units = int((cols + kUnit - 1) / kUnit);
   const int64_t n_tiles = (rows + kTileRows - 1) / kTileRows;
-  const Raw from{raw, stride, rows, cols, format};
+  const Raw from{raw, stride, rows, cols, format.format};
   // The grid's second dimension ends at 65535.
   for (int64_t first = 0; first < n_tiles; first += 65535) {
     const dim3 grid(n_units, unsigned(n_tiles - first < 65535 ? n_tiles - first : 65535));
@@ -127,6 +151,7 @@ void repack(std::byte* units, const std::byte* raw, int64_t stride, FormatId for
     part.rows -= first * kTileRows;
     std::byte* to = units + first * n_units * unit_bytes(format);
     if (unit_bytes(format) == Bf16Unit::kBytes) pack_bf16_units<<<grid, 128, 0, stream>>>(to, part, n_units);
+    else if (format.format == FormatId::fp8_e4m3) (format.block_scales ? pack_fp8_units<true> : pack_fp8_units<false>)<<<grid, 32, 0, stream>>>(to, part, n_units);
     else pack_code_units<<<grid, 32, 0, stream>>>(to, part, n_units);
   }
 }

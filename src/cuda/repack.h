@@ -6,10 +6,14 @@
 
 namespace ridge::cuda {
 
-// Bytes of a packed weight, 0 when there is no unit for the format (it is then decoded and kept as bf16).
-int64_t packed_bytes(FormatId format, int64_t rows, int64_t cols);
+// Rows of q8_0, q4_0, nvfp4 as GGUF has them; f32, f16 or bf16 numbers, which become bf16 units; fp8_e4m3 codes. block_scales: a row's fp8 codes are followed, at the next
+// multiple of 16 bytes, by an f32 scale for each unit, the same in all rows of a tile.
+struct RawFormat { FormatId format; bool block_scales = false; };
 
-// `raw`: the file's rows on the device, `stride` bytes apart; q8_0, q4_0, nvfp4 as GGUF has them, or f32/f16/bf16 numbers (stored as bf16 units).
-void repack(std::byte* units, const std::byte* raw, int64_t stride, FormatId format, int64_t rows, int64_t cols, cudaStream_t stream);
+// Bytes of a packed weight, 0 when there is no unit for the format (it is then decoded and kept as bf16).
+int64_t packed_bytes(RawFormat format, int64_t rows, int64_t cols);
+
+// `raw`: rows on the device, `stride` bytes apart.
+void repack(std::byte* units, const std::byte* raw, int64_t stride, RawFormat format, int64_t rows, int64_t cols, cudaStream_t stream);
 
 }  // namespace ridge::cuda

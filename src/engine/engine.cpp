@@ -24,6 +24,7 @@ std::vector<Event> Engine::step() {
     s.follow_adapters(plan);
     forward(*s.model, s.adapted, s.step, s.workspace, s.kv.refs());
     s.masks.wait();
+    s.find_top_logits(plan);
     s.stats.n_steps++;
   }
   s.collect(events, plan);

@@ -35,6 +35,7 @@ struct Engine::State {
   void look_at_row(Sequence& sequence, int position, int logit_row);
   Event next_token(Sequence& sequence, int logit_row);
   bool takes_the_largest(const Sequence& sequence) const;
+  void find_top_logits(const Plan& plan);
   Sampled sample(Sequence& sequence, int logit_row);
   void fail_request(Event& event, const Sequence& sequence, const std::string& why);
   void stamp(Event& event, const Sequence& sequence) const;
@@ -58,6 +59,8 @@ struct Engine::State {
   std::vector<float> logits;                           // one row, on the host
   const WeightFile* file;                              // open as long as the model
   const Peak* peaks = nullptr;                         // of the step's logit rows, where the device finds them
+  const TopLogits* tops = nullptr;                     // the same, in steps in which somebody samples from them
+  std::vector<TokenLogprob> top;                       // of one row
   std::vector<int32_t> eos_ids, banned;
   RopeRow rope_row;
   struct LoadedAdapter { std::shared_ptr<const Adapter> adapter; uint64_t serial; };

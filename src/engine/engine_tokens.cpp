@@ -62,6 +62,15 @@ bool Engine::State::takes_the_largest(const Sequence& sequence) const {
          p.frequency_penalty == 0.0f && p.dry_multiplier == 0.0f && sequence.n_generated() >= p.min_tokens;
 }
 
+// Where the device can, it picks out the largest logits, from which most requests are sampled.
+void Engine::State::find_top_logits(const Plan& plan) {
+  const bool wanted = std::any_of(plan.grants.begin(), plan.grants.end(), [&](const Grant& grant) {
+    const Sequence& sequence = *grant.sequence;
+    return grant.n_tokens == sequence.n_to_compute() && !sequence.filter && !takes_the_largest(sequence) && Sampler::top_may_decide(sequence.params, TopLogits::kMost);
+  });
+  tops = wanted ? ledger.top_logits(workspace.logits.slice_rows(0, step.n_logits())) : nullptr;
+}
+
 Sampled Engine::State::sample(Sequence& sequence, int logit_row) {
   // What is not a number goes the long way, to the sampler's words for it.
   const Peak peak = peaks && takes_the_largest(sequence) ? peaks[logit_row] : Peak{-1, 0};
@@ -72,11 +81,15 @@ Sampled Engine::State::sample(Sequence& sequence, int logit_row) {
     banned = eos_ids;
     banned.insert(banned.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   }
+  const SampleInput input{.params = params, .history = sequence.tokens, .n_prompt = sequence.n_prompt, .seed = sequence.seed, .counter = uint64_t(sequence.n_generated()), .banned = banned,
+                          .allowed = sequence.filter ? masks.mask_of(sequence.filter.get()) : std::span<const uint32_t>{}, .mirostat_mu = &sequence.mirostat_mu};
+  if (tops && tops[logit_row].n_found > 0) {
+    top.clear();
+    for (int i = 0; i < tops[logit_row].n_found; ++i) top.push_back({tops[logit_row].top[i].token, tops[logit_row].top[i].logit});
+    if (const auto sampled = sampler.sample_top(top, input)) return *sampled;
+  }
   ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
-  return sampler.sample(logits, {.params = params, .history = sequence.tokens, .n_prompt = sequence.n_prompt, .seed = sequence.seed,
-                                 .counter = uint64_t(sequence.n_generated()), .banned = banned,
-                                 .allowed = sequence.filter ? masks.mask_of(sequence.filter.get()) : std::span<const uint32_t>{},
-                                 .mirostat_mu = &sequence.mirostat_mu});
+  return sampler.sample(logits, input);
 }
 
 Event Engine::State::next_token(Sequence& sequence, int logit_row) {

@@ -68,7 +68,7 @@ float sigma_floor(std::span<const float> logits, float n_sigma, float largest) {
 
 }  // namespace
 
-Sampler::Sampler(int n_vocab) : counts_(n_vocab, 0) {}
+Sampler::Sampler(int n_vocab) : counts_(n_vocab, 0), places_(n_vocab, 0) {}
 
 Sampled Sampler::sample(std::span<float> logits, const SampleInput& input) {
   CHECK_EQ(logits.size(), counts_.size());
@@ -97,13 +97,19 @@ void Sampler::adjust(std::span<float> logits, const SampleInput& input) {
   for (const int32_t token : input.banned) logits[token] = -INFINITY;
   if (!input.allowed.empty()) forbid(logits, input.allowed);
 
+  penalise([&](int32_t token) { return &logits[token]; }, input);
+  if (params.dry_multiplier > 0.0f) penalise_repetitions(logits, params, input.history);
+}
+
+template <class At>
+void Sampler::penalise(const At& at, const SampleInput& input) {
+  const SamplingParams& params = input.params;
   if (params.repetition_penalty != 1.0f) {
     const size_t n = params.penalty_last_n < 0 ? input.history.size() : std::min(input.history.size(), size_t(params.penalty_last_n));
     const std::span<const int32_t> seen = input.history.last(n);
     for (const int32_t token : seen) {
       if (counts_[token]++ > 0) continue;
-      float& x = logits[token];
-      x = x > 0 ? x / params.repetition_penalty : x * params.repetition_penalty;
+      if (float* const x = at(token)) *x = *x > 0 ? *x / params.repetition_penalty : *x * params.repetition_penalty;
     }
     for (const int32_t token : seen) counts_[token] = 0;
   }
@@ -112,32 +118,71 @@ void Sampler::adjust(std::span<float> logits, const SampleInput& input) {
     for (const int32_t token : generated) counts_[token]++;
     for (const int32_t token : generated) {
       if (counts_[token] == 0) continue;
-      logits[token] -= params.presence_penalty + params.frequency_penalty * float(counts_[token]);
+      if (float* const x = at(token)) *x -= params.presence_penalty + params.frequency_penalty * float(counts_[token]);
       counts_[token] = 0;
     }
   }
-  if (params.dry_multiplier > 0.0f) penalise_repetitions(logits, params, input.history);
+}
+
+bool Sampler::top_may_decide(const SamplingParams& p, int n_top) {
+  return (p.greedy() || (p.top_k > 0 && p.top_k <= n_top && p.mirostat == 0 && p.top_n_sigma <= 0.0f)) && p.n_logprobs < 0 && p.logit_bias.empty() && p.dry_multiplier == 0.0f &&
+         p.repetition_penalty >= 1.0f && p.presence_penalty >= 0.0f && p.frequency_penalty >= 0.0f;
+}
+
+// What is not among them is at most as large as the last of them, and penalties and bans only lower: those that stay above it are the largest of all.
+std::optional<Sampled> Sampler::sample_top(std::span<const TokenLogprob> top, const SampleInput& input) {
+  const SamplingParams& params = input.params;
+  const size_t n_needed = params.greedy() ? 1 : size_t(params.top_k);
+  if (!top_may_decide(params, int(top.size())) || !input.allowed.empty() || top.empty() || !std::isfinite(top.front().logprob)) return std::nullopt;
+  if (!params.greedy() && n_needed >= counts_.size()) return std::nullopt;      // no cut at all: drawn in the order of tokens
+  const bool is_all = top.size() == counts_.size();
+  const float floor = top.back().logprob;
+  buffer_.assign(top.begin(), top.end());
+  for (size_t i = 0; i < buffer_.size(); ++i) places_[buffer_[i].token] = int32_t(i) + 1;
+  const auto at = [&](int32_t token) { return places_[token] > 0 ? &buffer_[places_[token] - 1].logprob : nullptr; };
+  for (const int32_t token : input.banned)
+    if (float* const x = at(token)) *x = -INFINITY;
+  penalise(at, input);
+  for (const TokenLogprob& t : top) places_[t.token] = 0;
+  std::sort(buffer_.begin(), buffer_.end(), [](const TokenLogprob& a, const TokenLogprob& b) { return a.logprob > b.logprob || (a.logprob == b.logprob && a.token < b.token); });
+  if (!is_all && (n_needed > buffer_.size() || !(buffer_[n_needed - 1].logprob > floor))) return std::nullopt;
+  const float largest = buffer_.front().logprob;
+  if (!std::isfinite(largest)) return std::nullopt;
+  if (params.greedy()) return Sampled{.token = buffer_.front().token};
+  gather_top(std::span(buffer_).first(std::min(n_needed, buffer_.size())), -INFINITY, largest, params.dynatemp_range > 0.0f ? 1.0 : 1.0 / params.temperature);
+  return Sampled{.token = draw_gathered(input)};
+}
+
+namespace {
+double weight_of(float logit, float largest, double sharpness) { return std::exp((double(logit) - largest) * sharpness); }    // the likeliest weighs 1
 }
 
 void Sampler::gather(std::span<const float> logits, int top_k, float least, float largest, double sharpness) {
-  const auto weigh = [&](float logit) { return std::exp((double(logit) - largest) * sharpness); };    // the likeliest weighs 1
-  candidates_.clear();
   if (top_k > 0 && size_t(top_k) < logits.size()) {
     select_top_k(buffer_, logits, top_k);
-    for (const TokenLogprob& t : buffer_)
-      if (t.logprob >= least && t.logprob != -INFINITY) candidates_.push_back({t.token, 0, weigh(t.logprob)});
-  } else {
-    for (size_t i = 0; i < logits.size(); ++i)
-      if (logits[i] >= least && logits[i] != -INFINITY) candidates_.push_back({int32_t(i), 0, weigh(logits[i])});
+    return gather_top(buffer_, least, largest, sharpness);
   }
+  candidates_.clear();
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (logits[i] >= least && logits[i] != -INFINITY) candidates_.push_back({int32_t(i), 0, weight_of(logits[i], largest, sharpness)});
+}
+
+void Sampler::gather_top(std::span<const TokenLogprob> top, float least, float largest, double sharpness) {
+  candidates_.clear();
+  for (const TokenLogprob& t : top)
+    if (t.logprob >= least && t.logprob != -INFINITY) candidates_.push_back({t.token, 0, weight_of(t.logprob, largest, sharpness)});
 }
 
 int32_t Sampler::draw(std::span<const float> logits, const SampleInput& input, float largest) {
   const SamplingParams& params = input.params;
-  const bool typical = params.typical_p < 1.0f, nucleus = params.top_p < 1.0f, heated_late = params.dynatemp_range > 0.0f;
   const float least = params.top_n_sigma > 0.0f ? sigma_floor(logits, params.top_n_sigma, largest) : -INFINITY;
-  gather(logits, params.top_k, least, largest, heated_late ? 1.0 : 1.0 / params.temperature);
+  gather(logits, params.top_k, least, largest, params.dynatemp_range > 0.0f ? 1.0 : 1.0 / params.temperature);
+  return draw_gathered(input);
+}
 
+int32_t Sampler::draw_gathered(const SampleInput& input) {
+  const SamplingParams& params = input.params;
+  const bool typical = params.typical_p < 1.0f, nucleus = params.top_p < 1.0f, heated_late = params.dynatemp_range > 0.0f;
   if (typical) {
     const double total = total_of(candidates_);
     double entropy = 0;

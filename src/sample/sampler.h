@@ -10,6 +10,7 @@
 // Nothing sorts the vocabulary: greedy is one pass, top-k keeps a small buffer above a rising threshold, top-p first drops what cannot be in it.
 #pragma once
 #include <array>
+#include <optional>
 #include <span>
 
 #include "sequence/sequence.h"
@@ -32,13 +33,22 @@ class Sampler {
   // `logits` is scratch afterwards. NaN or +inf in the logits throws Error.
   Sampled sample(std::span<float> logits, const SampleInput& input);
 
+  // The same token from the largest logits alone, in descending order (lower ids first among equals), where they decide: nothing when what lies below them might
+  // have a say, or when there is something to complain about. A device finds them, so that the row need not come to the host.
+  std::optional<Sampled> sample_top(std::span<const TokenLogprob> top, const SampleInput& input);
+  // Whether there are logits of the model for which they decide: cut at top-k or greedy, and nothing raises a logit or looks at all of them.
+  static bool top_may_decide(const SamplingParams& params, int n_top);
+
  private:
   struct Candidate { int32_t token; double order, weight; };   // weight: probability times a factor common to all; order: what a cut sorts by
   void adjust(std::span<float> logits, const SampleInput& input);
+  template <class At> void penalise(const At& at, const SampleInput& input);     // at(token): where its logit is, null: not there
   void penalise_repetitions(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> history);      // DRY
   int32_t draw(std::span<const float> logits, const SampleInput& input, float largest);
+  int32_t draw_gathered(const SampleInput& input);
   int32_t draw_mirostat(std::span<const float> logits, const SampleInput& input, float largest);
   void gather(std::span<const float> logits, int top_k, float least, float largest, double sharpness);     // into candidates_
+  void gather_top(std::span<const TokenLogprob> top, float least, float largest, double sharpness);
   void exclude_top_choices(const SamplingParams& params);                                                  // XTC
   void heat_by_entropy(const SamplingParams& params);
   size_t pick(double u) const;                                 // an index into candidates_
@@ -47,6 +57,7 @@ class Sampler {
   std::vector<TokenLogprob> buffer_;         // reused
   std::vector<float> raw_;                   // the logits before step 2, when logprobs are wanted
   std::vector<int32_t> counts_;              // by token; zero between calls
+  std::vector<int32_t> places_;              // the same: 1 + where a token is in buffer_
   std::vector<int32_t> matches_;             // DRY's, reused
 };
 

@@ -59,7 +59,7 @@ inline Matrix get(Backend& backend, const Tensor& t) {
 
 // A weight in a format, with the memory it lies in.
 struct OwnedWeight {
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> bytes, scales{};
   StoredWeight stored;
 };
 inline std::unique_ptr<OwnedWeight> encode(const Matrix& m, FormatId f, const std::string& name = "weight") {

@@ -2,7 +2,11 @@
 // the rounded numbers; and bit for bit that a row's result does not depend on the batch or on replaying a graph.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <span>
 
+#include "base/error.h"
 #include "base/float_types.h"
 #include "conformance/conformance.h"
 #include "cuda/cuda_backend.h"
@@ -24,6 +28,43 @@ Step plain_step(int n_tokens) {
   step.add_seq({.slot = 0, .first_row = 0, .n_rows = n_tokens, .n_context = n_tokens, .rope_row = 0, .first_page = {}});
   for (int t = 0; t < n_tokens; ++t) step.add_token(t % 50, t, 0, true);
   return step;
+}
+
+// The ways a weight may be stored that have units of their own on the device.
+enum class Planes { blocks, nvfp4_planes, fp8_tensor, fp8_rows, fp8_squares };
+struct Storage {
+  FormatId format;
+  Planes planes = Planes::blocks;
+  std::string name() const { return std::string(ridge::format(format).name) + (planes == Planes::blocks ? "" : ", planes " + std::to_string(int(planes))); }
+  int block() const { return planes == Planes::nvfp4_planes ? 16 : ridge::format(format).block_elems; }
+};
+const std::vector<Storage> kStorages = {{FormatId::bf16}, {FormatId::q8_0}, {FormatId::q4_0}, {FormatId::nvfp4}, {FormatId::nvfp4, Planes::nvfp4_planes}, {FormatId::fp8_e4m3, Planes::fp8_tensor},
+                                        {FormatId::fp8_e4m3, Planes::fp8_rows}, {FormatId::fp8_e4m3, Planes::fp8_squares}};
+
+// Random codes and scales, whole numbers of which a weight of about `spread` is made.
+std::unique_ptr<OwnedWeight> stored_as(Rng& rng, const Storage& how, int rows, int cols, float spread = 1.0f) {
+  if (how.planes == Planes::blocks) return encode(random_matrix(rng, rows, cols, spread), how.format);
+  auto w = std::make_unique<OwnedWeight>();
+  const auto scale = [&] { return spread * (0.5f + float(rng() % 1000) / 1000.0f); };
+  if (how.planes == Planes::nvfp4_planes) {
+    w->bytes.resize(size_t(rows) * cols / 2), w->scales.resize(size_t(rows) * cols / 16);
+    for (std::byte& b : w->bytes) b = std::byte(rng());
+    for (std::byte& b : w->scales) b = std::byte(rng() % 40 == 0 ? 0 : 8 + rng() % 0x50);
+    w->stored = {.name = "weight", .format = FormatId::nvfp4, .rows = rows, .cols = cols, .codes = view(w->bytes.data(), FormatId::u8, rows, cols / 2),
+                 .scales = view(w->scales.data(), FormatId::fp8_e4m3, rows, cols / 16), .scale = 0.1f * scale()};
+    return w;
+  }
+  w = encode(random_matrix(rng, rows, cols, 4.0f), FormatId::fp8_e4m3);
+  for (std::byte& b : w->bytes)
+    if (rng() % 50 == 0) b = std::byte(rng() % 8 | (rng() % 2) << 7);        // subnormals and zeros of both signs
+  const int n = how.planes == Planes::fp8_rows ? 1 : how.planes == Planes::fp8_squares ? (cols + 127) / 128 : 0;
+  w->stored.scale = n > 0 ? 1.0f : 0.25f * scale();
+  if (n == 0) return w;
+  w->scales.resize(size_t(rows) * n * 4);
+  w->stored.scales = view(w->scales.data(), FormatId::f32, rows, n);
+  for (int r = 0; r < rows; ++r)
+    for (int i = 0; i < n; ++i) w->stored.scales.f32(r)[i] = n > 1 && r % 128 > 0 ? w->stored.scales.f32(r - 1)[i] : 0.25f * scale();
+  return w;
 }
 
 TEST_F(Cuda, RowOpsAgreeWithRef) {
@@ -49,10 +90,13 @@ TEST_F(Cuda, RowOpsAgreeWithRef) {
 
 TEST_F(Cuda, MatmulsAreTheSumsOfTheRoundedProducts) {
   Rng rng(8);
-  for (const FormatId f : {FormatId::bf16, FormatId::f16, FormatId::q8_0, FormatId::q4_0, FormatId::nvfp4, FormatId::q4_1, FormatId::q6_k}) {
+  std::vector<Storage> storages = kStorages;
+  for (const FormatId f : {FormatId::f16, FormatId::q4_1, FormatId::q6_k}) storages.push_back({f});
+  for (const Storage& how : storages) {
+    const FormatId f = how.format;
     for (const int n_tokens : {1, 3, 8, 9, 30, 70}) {
-      const int rows = between(rng, 1, 90), cols = f == FormatId::q6_k ? 512 : f == FormatId::nvfp4 ? 320 : 352;
-      const auto w = encode(random_matrix(rng, rows, cols), f);
+      const int rows = between(rng, 1, 300), cols = f == FormatId::q6_k ? 512 : how.block() == 64 ? 320 : 352;
+      const auto w = stored_as(rng, how, rows, cols);
       const Matrix x = random_matrix(rng, n_tokens, cols), bias = random_matrix(rng, 1, rows);
       auto backend = make_cuda_backend({});
       const Weight weight = backend->prepare(w->stored, {});
@@ -76,7 +120,7 @@ TEST_F(Cuda, MatmulsAreTheSumsOfTheRoundedProducts) {
           want.row(t)[r] = float(sum);
         }
       }
-      expect_close(got, want, 3e-6f, std::string(format(f).name) + ", " + std::to_string(n_tokens) + " tokens");
+      expect_close(got, want, 3e-6f, how.name() + ", " + std::to_string(n_tokens) + " tokens");
     }
   }
 }
@@ -84,9 +128,9 @@ TEST_F(Cuda, MatmulsAreTheSumsOfTheRoundedProducts) {
 // Many tokens have a kernel of their own, in blocks of 128 rows and 192 tokens; 200 and 4 rows are not whole blocks, 130 inputs not whole units nor all chains.
 TEST_F(Cuda, ATokensResultIsTheSameInAnyBatch) {
   Rng rng(9);
-  for (const FormatId f : {FormatId::bf16, FormatId::q8_0, FormatId::q4_0, FormatId::nvfp4})
-    for (const int cols : {1024, f == FormatId::bf16 ? 130 : 192}) {
-      const auto w = encode(random_matrix(rng, 200, cols), f), small = encode(random_matrix(rng, 7, cols), f);
+  for (const Storage& how : kStorages)
+    for (const int cols : {1024, how.block() == 1 ? 130 : 192}) {
+      const auto w = stored_as(rng, how, 200, cols), small = stored_as(rng, how, 7, cols);
       const Matrix x = random_matrix(rng, 420, cols), bias = random_matrix(rng, 1, 200);
       auto backend = make_cuda_backend({.graphs = false});
       const Weight weight = backend->prepare(w->stored, {}), second = backend->prepare(small->stored, {});
@@ -99,7 +143,7 @@ TEST_F(Cuda, ATokensResultIsTheSameInAnyBatch) {
       const auto [all, all2] = run(0, 420);
       for (const int n : {1, 5, 8, 16, 32, 64, 70, 200}) {
         const auto [some, some2] = run(203, n);
-        const std::string what = std::string(format(f).name) + " in a batch of " + std::to_string(n);
+        const std::string what = how.name() + " in a batch of " + std::to_string(n);
         expect_same(some, all.slice(203, n), what);
         expect_same(some2, all2.slice(203, n), what + ", second weight");
       }
@@ -109,11 +153,10 @@ TEST_F(Cuda, ATokensResultIsTheSameInAnyBatch) {
 // A layer's worth of ops around matmuls of few tokens: in one step neighbours share kernels, one op a step each has its own.
 TEST_F(Cuda, NeighboursInOneKernelGiveTheBitsOfOneByOne) {
   Rng rng(11);
-  for (const FormatId f : {FormatId::bf16, FormatId::q8_0, FormatId::q4_0, FormatId::nvfp4}) {
+  for (const Storage& how : kStorages) {
     for (const int n_tokens : {1, 3, 8}) {
       const int d_model = 576, d_ff = 1216;
-      const auto o = encode(random_matrix(rng, d_model, d_model), f), gate = encode(random_matrix(rng, d_ff, d_model), f), up = encode(random_matrix(rng, d_ff, d_model), f),
-                 down = encode(random_matrix(rng, d_model, d_ff), f);
+      const auto o = stored_as(rng, how, d_model, d_model), gate = stored_as(rng, how, d_ff, d_model), up = stored_as(rng, how, d_ff, d_model), down = stored_as(rng, how, d_model, d_ff);
       const Matrix x = random_matrix(rng, n_tokens, d_model), seen = random_matrix(rng, n_tokens, d_model), norm = random_matrix(rng, 1, d_model), bias = random_matrix(rng, 1, d_ff);
       Matrix results[2][3];
       for (int way = 0; way < 2; ++way) {
@@ -130,8 +173,89 @@ TEST_F(Cuda, NeighboursInOneKernelGiveTheBitsOfOneByOne) {
           for (const Op& op : ops) run_step(*backend, plain_step(n_tokens), {op});
         results[way][0] = get(*backend, tx), results[way][1] = get(*backend, tg), results[way][2] = get(*backend, normed);
       }
-      for (int i = 0; i < 3; ++i) expect_same(results[0][i], results[1][i], std::string(format(f).name) + ", " + std::to_string(n_tokens) + " tokens, tensor " + std::to_string(i));
+      for (int i = 0; i < 3; ++i) expect_same(results[0][i], results[1][i], how.name() + ", " + std::to_string(n_tokens) + " tokens, tensor " + std::to_string(i));
     }
+  }
+}
+
+// Two layers of attention and MLP in one step, again and again as a graph, and op by op. Sequences of one row and of several, over pages with a past.
+TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
+  Rng rng(15);
+  struct Case { Storage how; FormatId kv; int head_dim, n_heads, n_kv_heads, window, page_size; bool norms; std::vector<SeqPlan> seqs; };
+  const std::vector<Case> cases = {
+      {{FormatId::nvfp4}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{300, 1}}},
+      {{FormatId::bf16}, FormatId::bf16, 128, 4, 4, 0, 16, false, {{127, 1}, {128, 1}, {5, 1}}},
+      {{FormatId::q8_0}, FormatId::f16, 64, 6, 2, 150, 32, true, {{400, 3}, {0, 2}, {255, 1}}},
+      {{FormatId::q4_0}, FormatId::f16, 128, 32, 2, 2, 64, true, {{126, 4}, {1000, 1}}},
+      {{FormatId::nvfp4}, FormatId::bf16, 64, 10, 5, 0, 16, false, {{126, 8}}},
+      {{FormatId::fp8_e4m3, Planes::fp8_rows}, FormatId::bf16, 128, 16, 8, 0, 64, true, {{2000, 1}}},
+      {{FormatId::fp8_e4m3, Planes::fp8_squares}, FormatId::bf16, 128, 4, 1, 300, 64, true, {{600, 1}, {3, 4}}},
+      {{FormatId::nvfp4, Planes::nvfp4_planes}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{100, 1}, {200, 1}, {300, 1}, {400, 1}, {500, 1}, {10, 1}, {20, 1}, {30, 1}, {40, 1}, {50, 1}}},
+  };
+  for (size_t number = 0; number < cases.size(); ++number) {
+    const Case& c = cases[number];
+    const int d = 576, d_ff = 1216, d_q = c.n_heads * c.head_dim, d_kv = c.n_kv_heads * c.head_dim;
+    const PlannedStep plan = plan_step(c.seqs, {.page_size = c.page_size, .n_freqs = c.head_dim / 2, .seed = 5});
+    std::vector<SeqPlan> all_past;
+    for (const SeqPlan& s : c.seqs) all_past.push_back({0, s.n_past + s.n_rows});
+    const PlannedStep store = plan_step(all_past, {.page_size = c.page_size, .n_freqs = c.head_dim / 2, .seed = 5});
+    const int n_tokens = plan.step->n_tokens();
+    const auto weight = [&](int rows, int cols) { return stored_as(rng, c.how, rows, cols, 0.05f); };
+    const auto wq = weight(d_q, d), wk = weight(d_kv, d), wv = weight(d_kv, d), wo = weight(d, d_q), wg = weight(d_ff, d), wu = weight(d_ff, d), wd = weight(d, d_ff);
+    const Matrix x = random_matrix(rng, n_tokens, d), norm = random_matrix(rng, 1, d), qn = random_matrix(rng, 1, c.head_dim), kn = random_matrix(rng, 1, c.head_dim);
+    const Matrix past_k = random_matrix(rng, store.step->n_tokens(), d_kv), past_v = random_matrix(rng, store.step->n_tokens(), d_kv);
+    Matrix results[2][3];
+    for (int way = 0; way < 2; ++way) {
+      auto backend = make_cuda_backend({.graphs = way == 0});
+      const auto prepared = [&](const auto& w) { return backend->prepare(w->stored, {}); };
+      const Weight q = prepared(wq), k = prepared(wk), v = prepared(wv), o = prepared(wo), gate = prepared(wg), up = prepared(wu), down = prepared(wd);
+      const Tensor tx = backend->allocate_f32(n_tokens, d), x0 = put(*backend, x), tn = put(*backend, norm), tqn = put(*backend, qn), tkn = put(*backend, kn);
+      const auto made = [&](int cols) { return backend->allocate_f32(n_tokens, cols); };
+      const Tensor pending = made(d), normed = made(d), tq = made(d_q), tk = made(d_kv), tv = made(d_kv), seen = made(d_q), tg = made(d_ff), tu = made(d_ff), angles = made(c.head_dim), zero = made(d);
+      const int64_t plane_bytes = c.page_size * row_bytes(c.kv, d_kv);
+      const KvPlane plane{c.n_kv_heads, c.head_dim, c.kv};
+      KvRef kv[2];
+      for (KvRef& layer : kv) {
+        layer = {.base = backend->allocate((plan.n_pages + 3) * 2 * plane_bytes), .page_bytes = 2 * plane_bytes, .offsets = {0, plane_bytes, 0}, .planes = {plane, plane}, .page_size = c.page_size};
+        const Tensor none = backend->allocate_f32(past_k.rows, d_q);
+        run_step(*backend, *store.step, {RopeStore{.q = none, .k = put(*backend, past_k), .v = put(*backend, past_v), .n_heads = c.n_heads, .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim,
+                                                   .v_dim = c.head_dim, .kv = layer}});
+      }
+      std::vector<Op> ops = {AddNorm{.out = tx, .x = x0, .eps = 1e-5f}, RopeAngles{.angles = angles, .rope = 0, .n_freqs = c.head_dim / 2}};
+      for (int layer = 0; layer < 2; ++layer) {
+        ops.push_back(AddNorm{.out = normed, .x = tx, .pending = layer ? pending : zero, .weight = tn, .eps = 1e-5f});
+        ops.push_back(Matmul{.out = {tq, tk, tv}, .x = normed, .w = {&q, &k, &v}});
+        if (c.norms) ops.push_back(HeadNorm{.x = tq, .weight = tqn, .n_heads = c.n_heads, .eps = 1e-6f});
+        if (c.norms) ops.push_back(HeadNorm{.x = tk, .weight = tkn, .n_heads = c.n_kv_heads, .eps = 1e-6f});
+        ops.push_back(RopeStore{.q = tq, .k = tk, .v = tv, .angles = angles, .n_heads = c.n_heads, .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim, .v_dim = c.head_dim, .n_rot = c.head_dim,
+                                .kv = kv[layer]});
+        ops.push_back(PagedAttention{.out = seen, .q = tq, .kv = kv[layer], .n_heads = c.n_heads, .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim, .v_dim = c.head_dim,
+                                     .scale = 1 / std::sqrt(float(c.head_dim)), .window = c.window, .softcap = number == 3 ? 5.0f : 0.0f});
+        ops.push_back(Matmul{.out = {pending}, .x = seen, .w = {&o}});
+        ops.push_back(AddNorm{.out = normed, .x = tx, .pending = pending, .weight = tn, .eps = 1e-5f});
+        ops.push_back(Matmul{.out = {tg, tu}, .x = normed, .w = {&gate, &up}});
+        ops.push_back(Activate{.out = tg, .gate = tg, .up = tu, .kind = ActKind::silu});
+        ops.push_back(Matmul{.out = {pending}, .x = tg, .w = {&down}});
+      }
+      const Tensor pages{kv[1].base, FormatId::u8, 1, plan.n_pages * 2 * plane_bytes, plan.n_pages * 2 * plane_bytes};
+      for (int pass = 0; pass < (way == 0 ? 5 : 1); ++pass) {                  // plain, captured, replayed
+        if (way == 0) run_step(*backend, *plan.step, ops);
+        else
+          for (const Op& op : ops) run_step(*backend, *plan.step, {op});
+        std::vector<std::byte> bytes(static_cast<size_t>(pages.cols));
+        backend->download(bytes.data(), pages);
+        Matrix page_values{1, pages.cols, {}};
+        for (const std::byte b : bytes) page_values.values.push_back(float(uint8_t(b)));
+        const std::string what = "case " + std::to_string(number) + " pass " + std::to_string(pass);
+        const Matrix now[3] = {get(*backend, tx), get(*backend, pending), page_values};
+        for (int i = 0; i < 3; ++i) {
+          if (pass == 0) results[way][i] = now[i];
+          else expect_same(now[i], results[way][i], what + ", tensor " + std::to_string(i) + " of a replay");
+        }
+      }
+    }
+    for (int i = 0; i < 3; ++i) expect_same(results[0][i], results[1][i], "case " + std::to_string(number) + ", tensor " + std::to_string(i));
+    if (HasFailure()) return;
   }
 }
 
@@ -201,12 +325,12 @@ TEST_F(Cuda, PeaksAreTheFirstOfTheLargestAndSayWhenThereIsNone) {
 // A layer's chain of ops: with many tokens neighbours share kernels and pass tiles of bf16 to each other, with few they do so in other ways. A row is the same.
 TEST_F(Cuda, ALayersRowsAreTheSameHoweverItsOpsAreFused) {
   Rng rng(12);
-  for (const FormatId f : {FormatId::bf16, FormatId::nvfp4})
+  for (const Storage& how : kStorages)
     for (const ActKind kind : {ActKind::silu, ActKind::gelu_tanh, ActKind::relu})
       for (const int d_ff : {384, 200}) {                                      // 200: not whole units
-        if (f == FormatId::nvfp4 && d_ff % 64) continue;
+        if (d_ff % how.block()) continue;
         const int d = 192, n_all = 400;
-        const auto encoded = [&](int rows, int cols) { return encode(random_matrix(rng, rows, cols, 0.1f), f); };
+        const auto encoded = [&](int rows, int cols) { return stored_as(rng, how, rows, cols, 0.1f); };
         const auto wg = encoded(d_ff, d), wu = encoded(d_ff, d), wd = encoded(d, d_ff);
         const Matrix x = random_matrix(rng, n_all, d), pending = random_matrix(rng, n_all, d), weight = random_matrix(rng, 1, d), bias = random_matrix(rng, 1, d_ff);
         auto backend = make_cuda_backend({.graphs = false});
@@ -223,12 +347,84 @@ TEST_F(Cuda, ALayersRowsAreTheSameHoweverItsOpsAreFused) {
             run_step(*backend, plain_step(n), ops);
           return get(*backend, out);
         };
-        const std::string what = std::string(format(f).name) + ", activation " + std::to_string(int(kind)) + ", " + std::to_string(d_ff) + " wide";
+        const std::string what = how.name() + ", activation " + std::to_string(int(kind)) + ", " + std::to_string(d_ff) + " wide";
         const Matrix all = run(0, n_all, true);
         expect_same(run(0, n_all, false), all, what + ", all in one step");
         for (const int n : {1, 8, 30, 70, 193}) expect_same(run(100, n, false), all.slice(100, n), what + ", " + std::to_string(n) + " rows");
         if (HasFailure()) return;
       }
+}
+
+TEST_F(Cuda, TheLargestLogitsComeInTheirOrder) {
+  Rng rng(17);
+  auto backend = make_cuda_backend({});
+  for (const int n_vocab : {100, 3000, 151936}) {
+    Matrix x = random_matrix(rng, 6, n_vocab);
+    for (float& v : std::span(x.row(1), size_t(n_vocab))) v = float(int(v));           // equals everywhere: too many for the list, where there are many tokens
+    for (float& v : std::span(x.row(2), size_t(n_vocab))) v = float(int(v * 1e5f)) * 1e-5f;
+    for (int i = 0; i < n_vocab; i += 2) x.row(3)[i] = -INFINITY;
+    x.row(4)[n_vocab / 2] = NAN;
+    x.row(5)[7] = INFINITY, x.row(5)[9] = -0.0f;
+    const TopLogits* tops = backend->top_logits(put(*backend, x));
+    ASSERT_NE(tops, nullptr);
+    EXPECT_EQ(tops[4].n_found, -1);
+    for (const int r : {0, 1, 2, 3, 5}) {
+      if (r == 1 && n_vocab == 151936) {
+        EXPECT_EQ(tops[r].n_found, -1);
+        continue;
+      }
+      std::vector<int> order(static_cast<size_t>(n_vocab));
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return x.row(r)[a] > x.row(r)[b]; });
+      ASSERT_EQ(tops[r].n_found, std::min(n_vocab, TopLogits::kMost)) << n_vocab << " tokens, row " << r;
+      for (int i = 0; i < tops[r].n_found; ++i) {
+        ASSERT_EQ(tops[r].top[i].token, order[size_t(i)]) << n_vocab << " tokens, row " << r << ", place " << i;
+        ASSERT_EQ(tops[r].top[i].logit, x.row(r)[order[size_t(i)]]);
+      }
+    }
+  }
+}
+
+TEST_F(Cuda, TablesAreReadAsTheyAreStored) {
+  Rng rng(15);
+  for (const Storage& how : {Storage{FormatId::f32}, Storage{FormatId::f16}, Storage{FormatId::q4_1}, Storage{FormatId::q8_0}, Storage{FormatId::q4_0}, Storage{FormatId::nvfp4},
+                             Storage{FormatId::nvfp4, Planes::nvfp4_planes}, Storage{FormatId::fp8_e4m3, Planes::fp8_tensor}, Storage{FormatId::fp8_e4m3, Planes::fp8_rows}}) {
+    const auto w = stored_as(rng, how, 50, 320);
+    if (how.format == FormatId::nvfp4) w->stored.scale = 0.3f;
+    Matrix results[2];
+    for (int which = 0; which < 2; ++which) {
+      auto backend = which == 0 ? make_ref_backend() : make_cuda_backend({});
+      const Weight table = backend->prepare_table(w->stored);
+      const Tensor out = backend->allocate_f32(50, 320);
+      run_step(*backend, plain_step(50), {Embed{.out = out, .table = &table, .scale = 1.5f}});
+      results[which] = get(*backend, out);
+    }
+    expect_same(results[1], results[0], how.name());
+  }
+}
+
+TEST_F(Cuda, DamagedFp8IsRefusedByName) {
+  Rng rng(16);
+  const auto w = stored_as(rng, {FormatId::fp8_e4m3, Planes::fp8_tensor}, 40, 96);
+  w->bytes[1234] = std::byte{0xFF};
+  auto backend = make_cuda_backend({});
+  EXPECT_THROW(backend->prepare(w->stored, {}), Error);
+}
+
+// In a process of its own: afterwards the device does nothing more for whoever did it.
+TEST_F(Cuda, AFaultInAKernelBecomesAnError) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto fault = [] {
+    try {
+      auto backend = make_cuda_backend({});
+      run_step(*backend, plain_step(2), {ScaleCap{.x = {reinterpret_cast<std::byte*>(uintptr_t{1} << 20), FormatId::f32, 2, 64, 256}, .scale = 2.0f}});
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      std::_Exit(3);
+    }
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(fault(), testing::ExitedWithCode(3), "illegal memory access");
 }
 
 // Attention of sequences over shuffled pages whose other positions hold NaNs: nothing may depend on them.

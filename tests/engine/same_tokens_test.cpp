@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/log.h"
+#include "cuda/cuda_backend.h"
 #include "engine/engine.h"
 
 namespace ridge {
@@ -91,15 +92,20 @@ std::vector<Answer> together(Engine& engine, const std::vector<Request>& request
   return answers;
 }
 
-class SameTokens : public testing::TestWithParam<std::string> {};
+struct Served { std::string device, model; };
+void PrintTo(const Served& served, std::ostream* out) { *out << served.model << " on " << served.device; }
+
+class SameTokens : public testing::TestWithParam<Served> {};
 
 TEST_P(SameTokens, HoweverARequestIsServed) {
-  const std::string folder = folder_of(GetParam());
-  if (folder.empty()) GTEST_SKIP() << "no golden checkpoint " << GetParam() << " beside the project";
+  const auto& [device, name] = GetParam();
+  const std::string folder = folder_of(name);
+  if (folder.empty()) GTEST_SKIP() << "no golden checkpoint " << name << " beside the project";
+  if (const std::string reason = device == "cuda" ? cuda_unavailable_reason() : ""; !reason.empty()) GTEST_SKIP() << reason;
   set_log_level(LogLevel::error);
   const Checkpoint checkpoint = open_checkpoint(folder);
-  EngineOptions plain{.device = "cpu", .n_threads = 1};
-  plain.activations = FormatId::f32;
+  EngineOptions plain{.device = device, .n_threads = 1};
+  if (device == "cpu") plain.activations = FormatId::f32;      // cuda: as it serves, with bf16 activations
   plain.max_seqs = 8;
   plain.max_batch_tokens = 128;
   plain.page_size = 16;
@@ -115,7 +121,7 @@ TEST_P(SameTokens, HoweverARequestIsServed) {
   int64_t enough = 0;
   const auto expect_same = [&](const std::vector<Answer>& answers, const std::string& how) {
     ASSERT_EQ(answers.size(), expected.size());
-    for (size_t i = 0; i < answers.size(); ++i) EXPECT_TRUE(answers[i] == expected[i]) << GetParam() << ", request " << i << ", " << how;
+    for (size_t i = 0; i < answers.size(); ++i) EXPECT_TRUE(answers[i] == expected[i]) << name << ", request " << i << ", " << how;
   };
   {
     Engine engine(checkpoint, plain);
@@ -131,6 +137,16 @@ TEST_P(SameTokens, HoweverARequestIsServed) {
     expect_same(together(engine, requests), "in a full batch");
     // Memory for hardly more than one of them.
     for (int g = 0; g < engine.kv().n_groups(); ++g) enough += engine.kv().page_bytes(g) * 6;
+  }
+  if (device == "cuda") {                      // other kernels than for few
+    EngineOptions o = plain;
+    o.max_seqs = 64;
+    o.max_batch_tokens = 512;
+    Engine engine(checkpoint, o);
+    std::vector<Request> crowd;
+    for (size_t i = 0; i < 64; ++i) crowd.push_back(requests[i % requests.size()]);
+    const auto answers = together(engine, crowd);
+    for (size_t i = 0; i < crowd.size(); ++i) EXPECT_TRUE(answers[i] == expected[i % requests.size()]) << name << ", request " << i << " in a batch of 64";
   }
   {
     EngineOptions o = plain;
@@ -151,7 +167,7 @@ TEST_P(SameTokens, HoweverARequestIsServed) {
     EXPECT_EQ(answers[5].timing.n_cached, 0);
     EXPECT_EQ(answers[6].timing.n_cached, 3 * page_size);
     const Answer turn = one_by_one(engine, {next_turn}).front();
-    EXPECT_TRUE(turn == expected_of_next_turn) << GetParam() << ", the next turn";
+    EXPECT_TRUE(turn == expected_of_next_turn) << name << ", the next turn";
     EXPECT_EQ(turn.timing.n_cached, int(next_turn.prompt.size()) - 3) << "of an answer all tokens but the last were computed";
     expect_same(one_by_one(engine, requests), "after a prefix hit of everything");
     EXPECT_GT(engine.flush_cache(), 0);
@@ -211,15 +227,49 @@ TEST_P(SameTokens, HoweverARequestIsServed) {
       Answer& a = by_id[id];
       a.tokens.insert(a.tokens.end(), rest.tokens.begin(), rest.tokens.end());
     }
-    for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(by_id[ids[i]].tokens, expected[i].tokens) << GetParam() << ", request " << i << ", in slices";
+    for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(by_id[ids[i]].tokens, expected[i].tokens) << name << ", request " << i << ", in slices";
   }
   set_log_level(LogLevel::info);
 }
 
+// Logprobs need the whole row, so they take the other way.
+TEST_P(SameTokens, WhetherTheDevicePicksOutTheLargestLogitsOrNot) {
+  const auto& [device, name] = GetParam();
+  const std::string folder = folder_of(name);
+  if (folder.empty()) GTEST_SKIP() << "no golden checkpoint " << name << " beside the project";
+  if (const std::string reason = device == "cuda" ? cuda_unavailable_reason() : ""; !reason.empty()) GTEST_SKIP() << reason;
+  if (device != "cuda") GTEST_SKIP() << "on " << device << " rows of logits are where the host reads them";
+  EngineOptions options{.device = device};
+  options.max_seqs = 8;
+  options.max_context = 256;
+  const Checkpoint checkpoint = open_checkpoint(folder);
+  Engine engine(checkpoint, options);
+  std::vector<Request> requests = requests_of(engine.model().n_vocab, 16);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SamplingParams& p = requests[i].params;
+    p.temperature = i == 2 ? 0.0f : 0.9f;
+    p.top_k = i == 5 ? 0 : 5 + 7 * int(i), p.top_p = i % 2 ? 0.9f : 1.0f, p.min_p = i == 3 ? 0.02f : 0.0f;
+    p.repetition_penalty = i % 3 ? 1.0f : 1.2f, p.presence_penalty = i == 4 ? 0.5f : 0.0f, p.min_tokens = i == 6 ? 5 : 0;
+    p.max_tokens = 30;
+  }
+  const std::vector<Answer> whole = together(engine, requests);
+  for (Request& request : requests) request.params.n_logprobs = -1;
+  const std::vector<Answer> picked = together(engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(picked[i].tokens, whole[i].tokens) << name << ", request " << i;
+}
+
+std::vector<Served> on(const std::string& device, const std::vector<std::string>& models) {
+  std::vector<Served> all;
+  for (const std::string& model : models) all.push_back({device, model});
+  return all;
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, SameTokens,
-                         testing::Values("llama", "qwen3", "qwen3_moe", "mistral_swa", "gemma3", "gpt_oss", "deepseek_v3", "deepseek_v4", "mamba", "mamba2", "qwen3_next", "falcon_h1", "lfm2",
-                                         "kimi_linear", "phi3_longrope_cross"),
-                         [](const auto& info) { return info.param; });
+                         testing::ValuesIn(on("cpu", {"llama", "qwen3", "qwen3_moe", "mistral_swa", "gemma3", "gpt_oss", "deepseek_v3", "deepseek_v4", "mamba", "mamba2", "qwen3_next",
+                                                      "falcon_h1", "lfm2", "kimi_linear", "phi3_longrope_cross"})),
+                         [](const auto& info) { return info.param.model; });
+INSTANTIATE_TEST_SUITE_P(Cuda, SameTokens, testing::ValuesIn(on("cuda", {"llama", "qwen3", "qwen2", "mistral_swa", "gemma3", "phi3_longrope_cross"})),
+                         [](const auto& info) { return info.param.model; });
 
 }  // namespace
 }  // namespace ridge

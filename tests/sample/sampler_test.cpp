@@ -299,5 +299,35 @@ TEST(SamplingParams, EveryFieldOutOfRangeIsRefusedByName) {
   EXPECT_NO_THROW(SamplingParams{}.validate());
 }
 
+// With penalties, bans and every cut that follows top-k; what the largest logits cannot decide they leave alone.
+TEST(Sampler, TheLargestLogitsAloneGiveTheTokenOfTheWholeRow) {
+  std::mt19937 random(5);
+  const auto some = [&](std::initializer_list<float> values) { return *(values.begin() + random() % values.size()); };
+  int n_decided = 0, n_left = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const int n_vocab = i % 3 == 0 ? 40 : 900;
+    std::vector<float> logits = random_logits(n_vocab, uint32_t(i), some({0.5f, 2.0f, 6.0f}));
+    if (i % 5 == 0)
+      for (float& x : logits) x = std::round(x);                             // equals at every edge
+    SamplingParams params{.temperature = some({0.0f, 0.3f, 1.0f, 1.7f}), .dynatemp_range = some({0.0f, 0.0f, 0.2f}), .top_k = int(some({1, 2, 20, 40, 60, 200, 0})), .top_p = some({1.0f, 0.9f, 0.3f}),
+                          .min_p = some({0.0f, 0.05f}), .typical_p = some({1.0f, 1.0f, 0.8f}), .xtc_probability = some({0.0f, 0.5f}), .repetition_penalty = some({1.0f, 1.3f, 2.0f}),
+                          .presence_penalty = some({0.0f, 0.7f}), .frequency_penalty = some({0.0f, 0.4f}), .penalty_last_n = int(some({-1, 8}))};
+    std::vector<int32_t> history(random() % 60), banned(random() % 3);
+    std::vector<TokenLogprob> top;
+    select_top_k(top, logits, std::min(n_vocab, 64));
+    for (int32_t& t : history) t = random() % 2 ? top[random() % top.size()].token : int32_t(random() % uint32_t(n_vocab));
+    for (int32_t& t : banned) t = top[random() % top.size()].token;
+    const SampleInput input{.params = params, .history = history, .n_prompt = int(history.size() / 2), .seed = 9, .counter = uint64_t(i), .banned = banned};
+    Sampler sampler(n_vocab);
+    const auto from_top = sampler.sample_top(top, input);
+    (from_top ? n_decided : n_left)++;
+    if (from_top) {
+      EXPECT_EQ(from_top->token, sampler.sample(logits, input).token) << "case " << i;
+    }
+  }
+  EXPECT_GT(n_decided, 1500);
+  EXPECT_GT(n_left, 300);
+}
+
 }  // namespace
 }  // namespace ridge

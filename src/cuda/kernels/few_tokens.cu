@@ -17,7 +17,7 @@
 #include "cuda/lib/launch.h"
 #include "cuda/lib/row_norm.h"
 #include "cuda/lib/stage.h"
-#include "cuda/lib/unit.h"
+#include "cuda/lib/units.h"
 
 namespace ridge::cuda {
 namespace {
@@ -31,6 +31,7 @@ struct Part {                                                               // o
   const std::byte* units;
   float* out;
   const float* bias;
+  const float* row_scales;                                                  // null: none
   int64_t out_stride;                                                       // in floats
   int rows, first_tile;
   float scale;
@@ -60,6 +61,7 @@ struct Few {
 template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 5, kEach = 2; };
 template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 5, kEach = 1; };
 template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1; };
+template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1; };
 
 // Shared memory: gates [team][slot] arrived, then left | rings [team][slot] units | input [token][shared_stride] bf16 | sums [team][2][warp][token][16] f32 | 8 floats a team.
 template <class Unit>
@@ -207,6 +209,7 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
     const bool writes = token < f.n_tokens && row < part.rows;
     // Asked for now, needed when the tile is done.
     const float bias = writes && part.bias ? part.bias[row] : 0.0f;
+    const float row_scale = writes && part.row_scales ? part.row_scales[row] : 1.0f;
     const float before = writes && f.residual ? __ldcg(f.residual + token * f.residual_stride + row) : 0.0f;
 
     float acc[1][4] = {{0, 0, 0, 0}};
@@ -245,7 +248,7 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
       float sum = 0;
 #pragma unroll
       for (int w = 0; w < kTeam; ++w) sum += sums[(w * f.n_tokens + token) * 16 + row_of_tile];
-      sum = __fmul_rn(sum, part.scale);                                     // never fused with the addition: every kernel of this arithmetic rounds here
+      sum = __fmul_rn(__fmul_rn(sum, part.scale), row_scale);                // never fused with the addition: every kernel of this arithmetic rounds here
       if (part.bias) sum = __fadd_rn(sum, bias);
       if (f.activate && at.which == 0) gate = sum;
       else if (f.activate) {
@@ -290,8 +293,8 @@ bool run(const Matmul& op, const Around& around, const Launch& l, bool only_ask)
     const Weight* w = op.w[i];
     if (!w) continue;
     if (!first) first = w;
-    if (w->arithmetic.x == FormatId::f32 || w->format != first->format) return false;
-    f.part[f.n_parts++] = {w->packed.data, op.out[i].f32(), op.bias[i].data ? op.bias[i].f32() : nullptr, op.out[i].stride / 4, int(w->rows), 0, w->scale};
+    if (w->arithmetic.x == FormatId::f32 || !same_unit(*w, *first)) return false;
+    f.part[f.n_parts++] = {w->packed.data, op.out[i].f32(), op.bias[i].data ? op.bias[i].f32() : nullptr, w->row_scales.data ? w->row_scales.f32() : nullptr, op.out[i].stride / 4, int(w->rows), 0, w->scale};
   }
   if (!first) return false;
   f.n_tokens = int(op.x.rows);
@@ -326,12 +329,7 @@ bool run(const Matmul& op, const Around& around, const Launch& l, bool only_ask)
     f.residual_stride = around.residual->x.stride / 4;
     f.residual_scale = around.residual->pending_scale;
   }
-  switch (first->format) {
-    case FormatId::nvfp4: return run<Nvfp4Unit>(f, l, only_ask);
-    case FormatId::q8_0: return run<Q8Unit>(f, l, only_ask);
-    case FormatId::q4_0: return run<Q4Unit>(f, l, only_ask);
-    default: return run<Bf16Unit>(f, l, only_ask);
-  }
+  return with_unit(*first, [&](auto unit) { return run<decltype(unit)>(f, l, only_ask); });
 }
 
 }  // namespace

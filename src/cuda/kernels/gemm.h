@@ -11,18 +11,26 @@ struct GemmPart {                                                           // o
   const std::byte* units;
   float* out;
   const float* bias;
+  const float* row_scales;                                                  // null: none
   int64_t out_stride;                                                       // in floats
   int rows, first_block;                                                    // first_block: of this weight among the row blocks; the launcher fills it in
   float scale;
 };
 struct GemmParts { GemmPart part[3]; int n; };
 
-// Whether all weights of an op go to gemm(), and whether an activation of its two outputs can be done on the way.
+inline GemmPart part_from(const Matmul& op, int i) {
+  const Weight& w = *op.w[i];
+  return {w.packed.data, op.out[i].f32(), op.bias[i].data ? op.bias[i].f32() : nullptr, w.row_scales.data ? w.row_scales.f32() : nullptr, op.out[i].stride / 4, int(w.rows), 0, w.scale};
+}
+
+// Whether all weights of an op go to gemm(); whether whoever makes its input may write it as tiles (weights with halves want another order, which gemm() makes
+// itself); whether an activation of its two outputs can be done on the way.
 bool gemm_takes(const Matmul& op, const Launch& launch);
+bool gemm_takes_tiles(const Matmul& op, const Launch& launch);
 bool gemm_activates(const Matmul& op, const Activate& activate, const Launch& launch);
 
-// Parts of one format over one input, which lies in `tiles` already or is copied there first.
-void gemm(FormatId format, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& launch);
+// Parts of one unit, that of `first`, over one input, which lies in `tiles` already or is copied there first.
+void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& launch);
 // Gate and up: the activated product leaves as tiles, the input of the matmul that follows.
 void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& launch);
 

@@ -9,12 +9,16 @@
 //
 // With an activation, a block has 64 rows of the gate and the same 64 of the up projection, one for each warpgroup; they exchange halves of their results through
 // shared memory, and what leaves is one tile of the next matmul's input (a quarter of the bytes, and no pass over 8192 x 12288 numbers in between).
+//
+// Units with scales of their own (fp8 in blocks of 128, q8_0, q4_0) are multiplied from zero and added to the chain with their scale, as few tokens have it. That is a third
+// set of sums; registers hold two, so what the ended chains add up to waits in shared memory (98 KB, the threads' own), in place of two stages.
 #include <algorithm>
 
 #include "cuda/kernels/gemm.h"
 #include "cuda/lib/activation.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/operand.h"
+#include "cuda/lib/units.h"
 #include "cuda/lib/wgmma.h"
 
 namespace ridge::cuda {
@@ -28,12 +32,17 @@ constexpr int kSwapStride = 64 + 4, kSwapBytes = 2 * (kTokens / 2) * kSwapStride
 
 template <class Unit>
 constexpr int kWeightBytes = kTilesOfBlock * Unit::kBytes;
+constexpr int kTotalBytes = kRows * kTokens * 4;
+static_assert(kTotalBytes >= kSwapBytes);                                   // they share their place
 template <class Unit, int kAct>
-constexpr int kStages = (225 * 1024 - (kAct == kPlain ? 0 : kSwapBytes)) / (kWeightBytes<Unit> + kTileBytes);
+constexpr int kEndBytes = Unit::kScales > 0 ? kTotalBytes : kAct == kPlain ? 0 : kSwapBytes;
 template <class Unit, int kAct>
-constexpr int kSharedBytes = 1024 + kStages<Unit, kAct> * (kWeightBytes<Unit> + kTileBytes) + (kAct == kPlain ? 0 : kSwapBytes);
+constexpr int kStages = (225 * 1024 - kEndBytes<Unit, kAct>) / (kWeightBytes<Unit> + kTileBytes);
+template <class Unit, int kAct>
+constexpr int kSharedBytes = 1024 + kStages<Unit, kAct> * (kWeightBytes<Unit> + kTileBytes) + kEndBytes<Unit, kAct>;
 
-// A thread copies two inputs of four lane quarters: one chunk.
+// A thread copies two inputs of four lane quarters: chunk c, half of operand c / 2.
+template <bool kHalves>
 __global__ void tile_input_kernel(std::byte* tiles, Tensor x, int n_units) {
   follow();
   const int token = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x, unit = i / 8, c = i % 8;
@@ -42,7 +51,7 @@ __global__ void tile_input_kernel(std::byte* tiles, Tensor x, int n_units) {
   uint32_t v[4];
 #pragma unroll
   for (int q = 0; q < 4; ++q) {
-    const int64_t k = unit * kUnit + 16 * q + 2 * c;
+    const int64_t k = unit * kUnit + lane_input<kHalves>(q, c / 4) + 2 * (c % 4);
     v[q] = pack_bf16(k < x.cols ? row[k] : 0.0f, k + 1 < x.cols ? row[k + 1] : 0.0f);
   }
   *reinterpret_cast<uint4*>(tiles + tile_place(token, unit * kUnit + 2 * c, n_units)) = {v[0], v[1], v[2], v[3]};
@@ -63,8 +72,8 @@ __device__ const GemmPart& part_of(const GemmParts& parts, int row_block) {
 }
 
 // Scaled, with a bias where there is one: every kernel of this arithmetic rounds twice.
-__device__ float finished(float sum, float scale, const float* bias) {
-  const float v = __fmul_rn(sum, scale);
+__device__ float finished(float sum, float scale, float row_scale, const float* bias) {
+  const float v = __fmul_rn(__fmul_rn(sum, scale), row_scale);
   return bias ? __fadd_rn(v, *bias) : v;
 }
 
@@ -72,7 +81,7 @@ template <class Unit, int kAct>
 __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant__ GemmParts parts, const std::byte* x, std::byte* out_tiles, Grid grid, int n_tiles) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kDepth = kStages<Unit, kAct>;
-  constexpr bool kPairs = kAct != kPlain;
+  constexpr bool kPairs = kAct != kPlain, kScaled = Unit::kScales > 0;
   extern __shared__ std::byte raw_shared[];
   __shared__ Barrier full[kDepth], empty[kDepth];
   std::byte* inputs = raw_shared + (-shared_address(raw_shared) & 1023);    // [stage][token][128 bytes]
@@ -122,41 +131,82 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
   } else {
     grow_registers<232>();
     const int g = lane / 4, q = lane % 4;
+    std::byte* const end = weights + kDepth * kWeightBytes<Unit>;            // totals of a tile's ended chains [four of a thread's sums][thread]; then what is swapped
     for (int i = blockIdx.x; i < n_tiles; i += gridDim.x) {
-      float acc[kTokens / 2], total[kTokens / 2];
+      float acc[kTokens / 2], total[kTokens / 2];                            // scaled units: `total` is a unit's sums
 #pragma unroll
       for (int j = 0; j < kTokens / 2; ++j) acc[j] = 0, total[j] = 0;
       for (int chain = 0; chain < kChains; ++chain) {
         for (int u = chain; u < grid.n_units; u += kChains) {
           await(&full[stage], phase);
           uint32_t a[4][4];
-          Operands<Unit>::load(a, weights + stage * kWeightBytes<Unit> + warp * Unit::kBytes, lane);
+          const std::byte* unit = weights + stage * kWeightBytes<Unit> + warp * Unit::kBytes;
+          Operands<Unit>::load(a, unit, lane);
           const uint64_t b = wgmma_tile(inputs + stage * kTileBytes);
-          wgmma_fence();
+          if constexpr (kScaled) {
+            constexpr int kEach = 4 / Unit::kScales;
+            float low[Unit::kScales], high[Unit::kScales];
+            Operands<Unit>::load_scales(low, high, unit, lane);
 #pragma unroll
-          for (int t = 0; t < 4; ++t) wgmma<__nv_bfloat16, false>(acc, a[t], b + 2 * t);
-          wgmma_commit();
-          wgmma_await<0>();
-          if (lane == 0) arrive(&empty[stage]);
+            for (int s = 0; s < Unit::kScales; ++s) {
+              wgmma_fence();
+              wgmma<__nv_bfloat16, false, true>(total, a[s * kEach], b + 2 * s * kEach);
+#pragma unroll
+              for (int t = s * kEach + 1; t < (s + 1) * kEach; ++t) wgmma<__nv_bfloat16, false>(total, a[t], b + 2 * t);
+              wgmma_commit();
+              wgmma_await<0>();
+              hold(total);
+              if (s + 1 == Unit::kScales && lane == 0) arrive(&empty[stage]);
+#pragma unroll
+              for (int j = 0; j < kTokens / 2; ++j) acc[j] = fmaf(total[j], j / 2 % 2 ? high[s] : low[s], acc[j]);
+            }
+          } else {
+            wgmma_fence();
+#pragma unroll
+            for (int t = 0; t < 4; ++t) wgmma<__nv_bfloat16, false>(acc, a[t], b + 2 * t);
+            wgmma_commit();
+            wgmma_await<0>();
+            if (lane == 0) arrive(&empty[stage]);
+          }
           advance();
         }
-        hold(acc);
+        if constexpr (kScaled) {
+          if (kPairs && chain == 0) {                                        // the tile that leaves from here has left
+            if (threadIdx.x == 0) await_stores_read();
+            sync_threads_of(1, 256);
+          }
+          float4* const mine = reinterpret_cast<float4*>(end) + threadIdx.x;
 #pragma unroll
-        for (int j = 0; j < kTokens / 2; ++j) total[j] += acc[j], acc[j] = 0;
+          for (int j = 0; j < kTokens / 2; j += 4) {
+            float4& v = mine[j / 4 * 256];
+            const float4 before = chain == 0 ? float4{0, 0, 0, 0} : v;
+            const float4 after = {before.x + acc[j], before.y + acc[j + 1], before.z + acc[j + 2], before.w + acc[j + 3]};
+            acc[j] = acc[j + 1] = acc[j + 2] = acc[j + 3] = 0;
+            if (chain + 1 == kChains) total[j] = after.x, total[j + 1] = after.y, total[j + 2] = after.z, total[j + 3] = after.w;
+            else v = after;
+          }
+        } else {
+          hold(acc);
+#pragma unroll
+          for (int j = 0; j < kTokens / 2; ++j) total[j] += acc[j], acc[j] = 0;
+        }
       }
       const Place at = place(i, grid);
       if constexpr (kPairs) {
-        float* swap = reinterpret_cast<float*>(weights + kDepth * kWeightBytes<Unit>);      // [of which warpgroup][token of 96][row]
+        float* swap = reinterpret_cast<float*>(end);                         // [of which warpgroup][token of 96][row]
         const GemmPart& part = parts.part[group];
         const int row = warp % 4 * kTileRows + g;                            // of 64
         const float* bias = part.bias ? part.bias + at.row_block * 64 + row : nullptr;
+        const float* row_scales = part.row_scales ? part.row_scales + at.row_block * 64 + row : nullptr;
+        const float row_scale[2] = {row_scales ? row_scales[0] : 1.0f, row_scales ? row_scales[8] : 1.0f};
         if (threadIdx.x == 0) await_stores_read();                           // the tile before has left
         sync_threads_of(1, 256);
         float mine[kTokens / 4];                                             // of the warpgroup's own half of the tokens, as `total` has them
 #pragma unroll
         for (int j = 0; j < kTokens / 4; ++j) {
           const int r = j / 2 % 2, token = j / 4 * 8 + 2 * q + j % 2;
-          const float low = finished(total[j], part.scale, bias ? bias + 8 * r : nullptr), high = finished(total[kTokens / 4 + j], part.scale, bias ? bias + 8 * r : nullptr);
+          const float low = finished(total[j], part.scale, row_scale[r], bias ? bias + 8 * r : nullptr);
+          const float high = finished(total[kTokens / 4 + j], part.scale, row_scale[r], bias ? bias + 8 * r : nullptr);
           mine[j] = group ? high : low;
           swap[(group * (kTokens / 2) + token) * kSwapStride + row + 8 * r] = group ? low : high;
         }
@@ -191,6 +241,11 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
           if (row + 8 * r >= part.rows) break;
 #pragma unroll
           for (int j = 0; j < kTokens / 8; ++j) total[4 * j + 2 * r] = __fmul_rn(total[4 * j + 2 * r], part.scale), total[4 * j + 2 * r + 1] = __fmul_rn(total[4 * j + 2 * r + 1], part.scale);
+          if (part.row_scales) {
+            const float scale = part.row_scales[row + 8 * r];
+#pragma unroll
+            for (int j = 0; j < kTokens / 8; ++j) total[4 * j + 2 * r] = __fmul_rn(total[4 * j + 2 * r], scale), total[4 * j + 2 * r + 1] = __fmul_rn(total[4 * j + 2 * r + 1], scale);
+          }
           if (part.bias) {
             const float bias = part.bias[row + 8 * r];
 #pragma unroll
@@ -219,7 +274,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
 template <class Unit, int kAct>
 void launch(GemmParts parts, const Tensor& x, std::byte* tiles, bool is_tiled, std::byte* out_tiles, const Launch& l) {
   const int n_units = int((x.cols + kUnit - 1) / kUnit), n_token_blocks = int((x.rows + kTokens - 1) / kTokens);
-  if (!is_tiled) launch_kernel(tile_input_kernel, dim3((n_units * 8 + 255) / 256, x.rows), 256, 0, l.stream, tiles, x, n_units);
+  if (!is_tiled) launch_kernel(tile_input_kernel<Unit::kHalves>, dim3((n_units * 8 + 255) / 256, x.rows), 256, 0, l.stream, tiles, x, n_units);
   int n_row_blocks = 0;
   for (int i = 0; i < parts.n; ++i) {
     parts.part[i].first_block = n_row_blocks;
@@ -234,36 +289,35 @@ void launch(GemmParts parts, const Tensor& x, std::byte* tiles, bool is_tiled, s
                 Grid{n_units, n_row_blocks, n_token_blocks, int(x.rows)}, n_tiles);
 }
 
-GemmPart part_from(const Matmul& op, int i) {
-  const Weight& w = *op.w[i];
-  return {w.packed.data, op.out[i].f32(), op.bias[i].data ? op.bias[i].f32() : nullptr, op.out[i].stride / 4, int(w.rows), 0, w.scale};
-}
-
 }  // namespace
 
 bool gemm_takes(const Matmul& op, const Launch& l) {
   if (!kHasSm90a || l.compute_capability != 90 || op.x.rows < kGemmFrom) return false;
-  for (const Weight* w : op.w)
-    if (w && (w->arithmetic.x == FormatId::f32 || (w->format != FormatId::bf16 && w->format != FormatId::nvfp4))) return false;
-  return true;
+  return std::none_of(op.w.begin(), op.w.end(), [](const Weight* w) { return w && w->arithmetic.x == FormatId::f32; });
+}
+
+bool gemm_takes_tiles(const Matmul& op, const Launch& l) {
+  return gemm_takes(op, l) && std::none_of(op.w.begin(), op.w.end(), [](const Weight* w) { return w && takes_halves(*w); });
 }
 
 bool gemm_activates(const Matmul& op, const Activate& a, const Launch& l) {
-  return gemm_takes(op, l) && op.w[0] && op.w[1] && !op.w[2] && op.w[0]->format == op.w[1]->format && op.w[0]->rows == op.w[1]->rows && op.w[0]->rows % 64 == 0 &&
+  return gemm_takes_tiles(op, l) && op.w[0] && op.w[1] && !op.w[2] && same_unit(*op.w[0], *op.w[1]) && op.w[0]->rows == op.w[1]->rows && op.w[0]->rows % 64 == 0 &&
          a.gate.data == op.out[0].data && a.up.data == op.out[1].data && a.out.cols == op.w[0]->rows && (a.kind == ActKind::silu || a.kind == ActKind::gelu_tanh);
 }
 
-void gemm(FormatId format, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& l) {
-  if (format == FormatId::nvfp4) launch<Nvfp4Unit, kPlain>(parts, x, tiles, is_tiled, nullptr, l);
-  else launch<Bf16Unit, kPlain>(parts, x, tiles, is_tiled, nullptr, l);
+void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& l) {
+  with_unit(first, [&](auto unit) { launch<decltype(unit), kPlain>(parts, x, tiles, is_tiled, nullptr, l); });
 }
 
 void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& l) {
   const GemmParts parts{.part = {part_from(op, 0), part_from(op, 1), {}}, .n = 2};
-  const bool silu = kind == ActKind::silu;
-  constexpr int kSilu = int(ActKind::silu), kGelu = int(ActKind::gelu_tanh);
-  if (op.w[0]->format == FormatId::nvfp4) silu ? launch<Nvfp4Unit, kSilu>(parts, op.x, tiles, is_tiled, out_tiles, l) : launch<Nvfp4Unit, kGelu>(parts, op.x, tiles, is_tiled, out_tiles, l);
-  else silu ? launch<Bf16Unit, kSilu>(parts, op.x, tiles, is_tiled, out_tiles, l) : launch<Bf16Unit, kGelu>(parts, op.x, tiles, is_tiled, out_tiles, l);
+  with_unit(*op.w[0], [&](auto unit) {
+    using Unit = decltype(unit);
+    if constexpr (!Unit::kHalves) {
+      if (kind == ActKind::silu) launch<Unit, int(ActKind::silu)>(parts, op.x, tiles, is_tiled, out_tiles, l);
+      else launch<Unit, int(ActKind::gelu_tanh)>(parts, op.x, tiles, is_tiled, out_tiles, l);
+    }
+  });
 }
 
 }  // namespace ridge::cuda

@@ -41,6 +41,7 @@ void gather_rows(const GatherRows& op, const Launch& launch);
 void scale_cap(const ScaleCap& op, const Launch& launch);
 // The largest number of each row and where it is (the first among equals); token -1 when one of them is NaN. `state`: 16 bytes a row, zero before and after.
 void find_peaks(Peak* peaks, const Tensor& rows, std::byte* state, const Launch& launch);
+void find_top(TopLogits* top, const Tensor& rows, const Launch& launch);
 void matmul(const Matmul& op, std::byte* tiles, const Launch& launch);               // tiles: its input, if it lies there already
 
 // Ops around a matmul of few tokens that its kernel does on the way. Null: not there.

@@ -6,22 +6,15 @@
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/launch.h"
-#include "cuda/lib/unit.h"
+#include "cuda/lib/units.h"
 
 namespace ridge::cuda {
 namespace {
 
 constexpr int kWarps = 8;
 
-struct Part {                                                               // one weight of the op
-  const std::byte* units;
-  float* out;
-  const float* bias;
-  int64_t out_stride;                                                       // in floats
-  int rows, first_block;                                                    // first_block: of this weight in the grid
-  float scale;
-};
-struct Parts { Part part[3]; int n; };
+using Part = GemmPart;                                                      // first_block: in the grid
+using Parts = GemmParts;
 
 // The input in bf16, in the order in which lanes take it: [unit][group of 8 tokens][half of a lane's 16 inputs][lane] 16 bytes; zeros beyond the last token and input.
 struct Input { const uint4* x; int n_tokens, n_groups, n_units; };
@@ -126,6 +119,7 @@ __global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input 
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) sum += sums[w][e % 16][e / 16];
       sum = __fmul_rn(sum, part.scale);                                     // never fused with the addition: every kernel of this arithmetic rounds here
+      if (part.row_scales) sum = __fmul_rn(sum, part.row_scales[row]);
       part.out[token * part.out_stride + row] = part.bias ? __fadd_rn(sum, part.bias[row]) : sum;
     }
   }
@@ -186,27 +180,20 @@ void matmul(const Matmul& op, std::byte* tiles, const Launch& l) {
     Matmul alike{.x = op.x};                                                 // the weights of one format
     for (int j = i; j < 3; ++j) {
       const Weight* w = op.w[j];
-      if (!w || done[j] || w->format != first.format || w->arithmetic.x != first.arithmetic.x) continue;
+      if (!w || done[j] || !same_unit(*w, first)) continue;
       done[j] = true;
       alike.out[j] = op.out[j], alike.w[j] = w, alike.bias[j] = op.bias[j];
-      parts.part[parts.n++] = {w->packed.data, op.out[j].f32(), op.bias[j].data ? op.bias[j].f32() : nullptr, op.out[j].stride / 4, int(w->rows), 0, w->scale};
+      parts.part[parts.n++] = part_from(op, j);
     }
     if (takes_few_tokens(alike, l)) {
       matmul_few_tokens(alike, {}, l);
       continue;
     }
     if (gemm_takes(alike, l)) {
-      GemmParts many{.part = {}, .n = parts.n};
-      for (int j = 0; j < parts.n; ++j) many.part[j] = {parts.part[j].units, parts.part[j].out, parts.part[j].bias, parts.part[j].out_stride, parts.part[j].rows, 0, parts.part[j].scale};
-      gemm(first.format, many, op.x, tiles ? tiles : l.matmul_scratch, tiles != nullptr, l);
+      gemm(first, parts, op.x, tiles ? tiles : l.matmul_scratch, tiles != nullptr, l);
       continue;
     }
-    switch (first.format) {
-      case FormatId::nvfp4: by_tokens<Nvfp4Unit>(parts, op.x, l); break;
-      case FormatId::q8_0: by_tokens<Q8Unit>(parts, op.x, l); break;
-      case FormatId::q4_0: by_tokens<Q4Unit>(parts, op.x, l); break;
-      default: by_tokens<Bf16Unit>(parts, op.x, l); break;
-    }
+    with_unit(first, [&](auto unit) { by_tokens<decltype(unit)>(parts, op.x, l); });
   }
 }
 

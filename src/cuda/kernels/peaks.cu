@@ -2,20 +2,14 @@
 // that grows with the number and falls with the place, so that the largest key does not depend on who comes first. The last block of a row says the result.
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/launch.h"
+#include "cuda/lib/ordered.h"
 
 namespace ridge::cuda {
 namespace {
 
 constexpr int kThreads = 256, kPiece = 4096;
-constexpr uint32_t kNan = 0xFFFFFFFFu;                                      // above every number's
 
 struct RowState { unsigned long long key; uint32_t n_done, unused; };
-
-__device__ uint32_t ordered(float v) {
-  if (isnan(v)) return kNan;
-  const uint32_t bits = __float_as_uint(v == 0.0f ? 0.0f : v);               // -0 and 0 are equal
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
 
 __global__ void __launch_bounds__(kThreads) peaks_kernel(Peak* peaks, Tensor rows, RowState* states) {
   __shared__ unsigned long long warp_keys[kThreads / 32];

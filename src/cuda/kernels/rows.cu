@@ -1,6 +1,7 @@
 // Ops that treat each row on its own: embedding, norms, activation, gathering, scaling. One block a row (or a slice of it); bandwidth is all they need.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/activation.h"
@@ -12,11 +13,25 @@
 namespace ridge::cuda {
 namespace {
 
+__device__ float e4m3(std::byte v) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(__nv_fp8_storage_t(v), __NV_E4M3))); }
+
 __device__ float element(const std::byte* row, FormatId format, int64_t i) {
   switch (format) {
     case FormatId::f32: return reinterpret_cast<const float*>(row)[i];
     case FormatId::f16: return __half2float(reinterpret_cast<const __half*>(row)[i]);
     case FormatId::bf16: return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(row)[i]);
+    case FormatId::fp8_e4m3: return e4m3(row[i]);
+    case FormatId::q4_0: {                                                                // f16 scale, 16 bytes: number j low, j + 16 high
+      const std::byte* block = row + i / 32 * 18;
+      const int pair = int(block[2 + i % 16]);
+      return __half2float(*reinterpret_cast<const __half*>(block)) * float((i % 32 < 16 ? pair & 15 : pair >> 4) - 8);
+    }
+    case FormatId::nvfp4: {                                                               // four scales, then 8 bytes for each 16 numbers: number j low, j + 8 high
+      const std::byte* block = row + i / 64 * 36;
+      const int group = int(i % 64 / 16), pair = int(block[4 + 8 * group + i % 8]), code = i % 16 < 8 ? pair & 15 : pair >> 4, scale = int(block[group]) & 0x7F;
+      const float doubled = (code & 7) < 4 ? float(code & 7) : float((code & 1) + 2) * float(1 << ((code >> 1 & 3) - 1));      // 0 1 2 3 4 6 8 12
+      return scale == 0x7F ? 0.0f : (code & 8 ? -doubled : doubled) * (e4m3(std::byte(scale)) * 0.5f);
+    }
     default: {                                                                            // q8_0: f16 scale, 32 int8
       const std::byte* block = row + i / 32 * 34;
       return __half2float(*reinterpret_cast<const __half*>(block)) * float(reinterpret_cast<const int8_t*>(block + 2)[i % 32]);
@@ -24,13 +39,13 @@ __device__ float element(const std::byte* row, FormatId format, int64_t i) {
   }
 }
 
-__global__ void embed_kernel(Tensor out, Tensor table, FormatId format, const int32_t* rows, float scale, bool add) {
+__global__ void embed_kernel(Tensor out, Tensor table, FormatId format, const int32_t* rows, float table_scale, float scale, bool add) {
   follow();
   const int t = blockIdx.x;
   const std::byte* row = table.data + int64_t{rows[t]} * table.stride;
   float* to = reinterpret_cast<float*>(out.data + t * out.stride);
   for (int64_t i = threadIdx.x; i < out.cols; i += blockDim.x) {
-    const float v = element(row, format, i) * scale;
+    const float v = element(row, format, i) * table_scale * scale;
     to[i] = add ? to[i] + v : v;
   }
 }
@@ -158,7 +173,7 @@ __global__ void scale_cap_kernel(ScaleCap op) {
 
 void embed(const Embed& op, const Launch& l) {
   if (op.out.rows == 0) return;
-  launch_kernel(embed_kernel, op.out.rows, 256, 0, l.stream, op.out, op.table->packed, op.table->packed.format, op.by_position ? l.step.positions : l.step.tokens, op.scale, op.add);
+  launch_kernel(embed_kernel, op.out.rows, 256, 0, l.stream, op.out, op.table->packed, op.table->packed.format, op.by_position ? l.step.positions : l.step.tokens, op.table->scale, op.scale, op.add);
 }
 
 void add_norm(const AddNorm& op, std::byte* tiles, const Launch& l) {

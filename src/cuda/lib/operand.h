@@ -1,6 +1,7 @@
-// A unit of a weight (lib/unit.h) that lies in shared memory, as the four A operands of one warp: what the many-token matmul multiplies.
+// A unit of a weight (lib/unit.h) that lies in shared memory, as the four A operands of one warp: what the many-token matmul multiplies. Units with scales of their own
+// (Unit::kScales of them, for 4 / kScales operands each) say those of rows g and g + 8.
 #pragma once
-#include "cuda/lib/unit.h"
+#include "cuda/lib/fp8_unit.h"
 
 namespace ridge::cuda {
 
@@ -26,6 +27,30 @@ template <> struct Operands<Nvfp4Unit> {
     for (int t = 0; t < 4; ++t)
 #pragma unroll
       for (int p = 0; p < 4; ++p) a[t][p] = Nvfp4Unit::decode(words[t], p, p % 2 ? high : low);
+  }
+};
+
+template <bool kBlocks> struct Operands<Fp8Unit<kBlocks>> {
+  using Unit = Fp8Unit<kBlocks>;
+  __device__ static void load(uint32_t (&a)[4][4], const std::byte* unit, int lane) { Unit::decode(a, Unit::template load<Staged>(unit, lane)); }
+  __device__ static void load_scales(float (&low)[1], float (&high)[1], const std::byte* unit, int) { low[0] = high[0] = *reinterpret_cast<const float*>(unit + Unit::kCodeBytes); }
+};
+
+template <class Codes> struct Operands<ScaledUnit<Codes>> {
+  __device__ static void load(uint32_t (&a)[4][4], const std::byte* unit, int lane) {
+    const typename Codes::Held held = Codes::template load<Staged>(unit, lane);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      uint32_t two[2][4];
+      Codes::decode(two, held, h);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) a[2 * h + i / 4][i % 4] = two[i / 4][i % 4];
+    }
+  }
+  __device__ static void load_scales(float (&low)[2], float (&high)[2], const std::byte* unit, int lane) {
+    const __half* scales = reinterpret_cast<const __half*>(unit + Codes::kBytes);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) low[h] = __half2float(scales[h * 16 + lane / 4]), high[h] = __half2float(scales[h * 16 + 8 + lane / 4]);
   }
 };
 

@@ -8,6 +8,7 @@
 //   nvfp4   the same (a lane's 16 inputs are one scale block)          [lane][t] 8 codes, then [lane] scales of rows g, g+8 of block q       576
 //   q8_0    two halves of 32 inputs: lane's 8q..8q+7 of each           [half][lane] 16 int8, then f16 scales [half][16 rows]                 1088
 //   q4_0    the same                                                   [lane][half][t] 8 nibbles, then f16 scales [half][16 rows]            576
+//   fp8     as bf16: lib/fp8_unit.h                                                                                                         1024, 1040
 //
 // The bits of eight e2m1 codes in a word (Nvfp4Unit::place) lie so that a pair becomes the bits of two bf16 by one shift and one mask; a pair's four bits do not tile
 // a half word by shifts alone, so the last pair takes two of each. A scale is kept as five bits of exponent and three of mantissa, without subnormals: then it becomes
@@ -37,6 +38,7 @@ __host__ __device__ constexpr int lane_input(int q, int h) { return kHalves ? h 
 struct Bf16Unit {
   static constexpr int kBytes = 2048;
   static constexpr bool kHalves = false;
+  static constexpr int kScales = 0;                                         // of a unit's own for sums in f32
   struct Held { uint4 a[4]; };
   template <class From = Streamed>
   __device__ static Held load(const std::byte* unit, int lane) {
@@ -62,6 +64,7 @@ struct Bf16Unit {
 struct Nvfp4Unit {
   static constexpr int kBytes = 576;
   static constexpr bool kHalves = false;
+  static constexpr int kScales = 0;
   struct Held { uint4 codes; uint16_t scales; };
   template <class From = Streamed>
   __device__ static Held load(const std::byte* unit, int lane) {
@@ -117,6 +120,7 @@ template <class Codes>
 struct ScaledUnit {
   static constexpr int kBytes = Codes::kBytes + 64;
   static constexpr bool kHalves = true;
+  static constexpr int kScales = 2;
   struct Held { typename Codes::Held codes; __half low[2], high[2]; };
   template <class From = Streamed>
   __device__ static Held load(const std::byte* unit, int lane) {
