@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kSpace = R"(\t-\r\x{85}\p{Z})";
 constexpr std::string_view kWord = R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
-constexpr int kMaxDepth = 50;
+constexpr int kMaxSetDepth = 50;
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 47> kCategories{{
     {"letter", "L"}, {"lowercaseletter", "Ll"}, {"uppercaseletter", "Lu"}, {"titlecaseletter", "Lt"}, {"modifierletter", "Lm"}, {"otherletter", "Lo"},
@@ -168,7 +168,7 @@ class Translator {
 
   // At '['. Leaves i_ after the matching ']'.
   Set set(int depth) {
-    if (depth > kMaxDepth) refuse("sets are nested too deeply");
+    if (depth > kMaxSetDepth) refuse("sets are nested too deeply");
     ++i_;
     const bool negated = peek() == '^';
     if (negated) ++i_;

@@ -7,7 +7,7 @@
 namespace ridge {
 namespace {
 
-constexpr size_t kMaxDepth = 64;
+constexpr size_t kMaxNesting = 64;
 constexpr size_t kMaxKeys = 4096;             // of one small object: ordered objects are searched linearly
 constexpr size_t kMaxEntries = 1 << 23;       // of the vocabulary or the merges
 
@@ -149,7 +149,7 @@ class Reader final : public nlohmann::json_sax<Json> {
     return value(std::move(v));
   }
   bool open(Json v) {
-    if (stack_.size() >= kMaxDepth) return refuse("nested too deeply");
+    if (stack_.size() >= kMaxNesting) return refuse("nested too deeply");
     if (pending_ != Where::rest) return refuse("model.merges must be a list");
     Json* here = place();
     *here = std::move(v);

@@ -9,7 +9,7 @@ namespace ridge {
 namespace {
 
 // The selection stays until the next layer with an index, so its buffer is nobody else's.
-constexpr int kSelected = 14;
+constexpr int kIndexSelected = 14;
 
 }  // namespace
 
@@ -22,7 +22,7 @@ void Mla::select(Pass& pass, Tensor x, Tensor q_low) const {
   pass.run(HeadNorm{.x = k, .weight = i.k_norm, .n_heads = 1, .eps = 1e-6f, .bias = i.k_norm_bias, .kind = NormKind::layer});
   pass.run(RopeStore{.q = q, .k = k, .angles = pass.angles(p_.rope), .n_heads = i.n_heads, .n_kv_heads = 1, .head_dim = i.head_dim, .v_dim = 0, .n_rot = p_.n_rot,
                      .style = i.style, .kv = kv});
-  pass.run(IndexTopK{.selected = pass.scratch(kSelected, i.top_k, 1, FormatId::i32), .q = q, .weights = weights, .kv = kv, .n_heads = i.n_heads,
+  pass.run(IndexTopK{.selected = pass.scratch(kIndexSelected, i.top_k, 1, FormatId::i32), .q = q, .weights = weights, .kv = kv, .n_heads = i.n_heads,
                      .head_dim = i.head_dim, .with_hindsight = i.with_hindsight});
 }
 
@@ -46,7 +46,7 @@ void Mla::forward(Pass& pass, Tensor out, Tensor x) const {
   pass.run(RopeStore{.q = query, .k = latent, .angles = p_.rope >= 0 ? pass.angles(p_.rope) : Tensor{}, .n_heads = p_.n_heads, .n_kv_heads = 1, .head_dim = key,
                      .v_dim = p_.kv_rank, .n_rot = p_.n_rot, .rot_first = p_.kv_rank, .style = p_.style, .kv = kv});
   pass.run(PagedAttention{.out = seen, .q = query, .kv = kv, .n_heads = p_.n_heads, .n_kv_heads = 1, .head_dim = key, .v_dim = p_.kv_rank, .scale = p_.scale,
-                          .value_in_key = true, .selected = p_.sparse ? pass.scratch(kSelected, p_.index.top_k, 1, FormatId::i32) : Tensor{}});
+                          .value_in_key = true, .selected = p_.sparse ? pass.scratch(kIndexSelected, p_.index.top_k, 1, FormatId::i32) : Tensor{}});
   const Tensor values = pass.scratch(0, int64_t{p_.n_heads} * p_.v_dim);
   pass.run(HeadMatmul{.out = values, .x = seen, .w = p_.v_heads.data(), .n_heads = p_.n_heads});
   pass.run(Matmul{.out = {out}, .x = values, .w = {p_.o}, .bias = {p_.o_bias}});
@@ -109,7 +109,7 @@ std::unique_ptr<Module> make_mla(Construction& c, const std::string& prefix, con
   KvSpec spec{.planes = {KvPlane{.n_heads = 1, .head_dim = static_cast<int>(key), .format = c.options.kv_format}}};
   if (o.sparse) {
     p.index.top_k = o.index_top_k;
-    c.scratch(kSelected, o.index_top_k);
+    c.scratch(kIndexSelected, o.index_top_k);
   }
   if (o.index) {
     const std::string name = prefix + "indexer.";

@@ -10,12 +10,12 @@
 namespace ridge::jinja {
 namespace {
 
-constexpr int kMaxDepth = 600;              // deeper than any JSON we parse (512)
+constexpr int kMaxValueDepth = 600;              // deeper than any JSON we parse (512)
 constexpr int64_t kMaxWeight = 8 << 20;
 constexpr size_t kIndexedFrom = 9;          // a dict of this many entries has a hash index
 
 int checked_depth(int deepest) {
-  if (deepest + 1 > kMaxDepth) raise("a value is nested deeper than {} levels", kMaxDepth);
+  if (deepest + 1 > kMaxValueDepth) raise("a value is nested deeper than {} levels", kMaxValueDepth);
   return deepest + 1;
 }
 
