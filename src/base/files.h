@@ -27,6 +27,7 @@ class MappedFile {
 };
 
 std::string read_file(const std::string& path);
+bool is_folder(const std::string& path);
 
 // Writes to a temporary name beside `path`; commit() renames it into place. Destroyed without commit (an error, a full disk), nothing is left behind.
 class OutputFile {

@@ -14,7 +14,7 @@ namespace {
 
 using namespace load;
 
-struct ServeFlags {
+struct BenchServeFlags {
   ClientOptions client;
   RequestFlags request;
   WorkloadFlags workload;
@@ -54,7 +54,7 @@ std::string served_model(const ClientOptions& client) {
   return models["data"][0]["id"].get<std::string>();
 }
 
-void complete(ServeFlags& f) {
+void complete(BenchServeFlags& f) {
   if (f.client.base_url.empty()) f.client.base_url = fmt::format("http://{}:{}", f.host, f.port);
   while (f.client.base_url.ends_with('/')) f.client.base_url.pop_back();
   if (f.client.base_url.ends_with("/v1")) f.client.base_url.resize(f.client.base_url.size() - 3);      // as OpenAI's clients have it
@@ -78,7 +78,7 @@ void complete(ServeFlags& f) {
 struct Load { double rate; int concurrency; };
 
 // One point for every rate, or else for every concurrency; a trace with times of its own is one point.
-std::vector<Load> loads_of(const ServeFlags& f) {
+std::vector<Load> loads_of(const BenchServeFlags& f) {
   std::vector<Load> loads;
   if (f.rates.size() && f.concurrencies.size() > 1) fail("give several rates or several concurrencies, not both");
   const int limit = f.concurrencies.empty() ? 0 : f.concurrencies[0];
@@ -89,7 +89,7 @@ std::vector<Load> loads_of(const ServeFlags& f) {
   return loads;
 }
 
-LoadPoint measure(const ServeFlags& f, const Load& load, size_t index) {
+LoadPoint measure(const BenchServeFlags& f, const Load& load, size_t index) {
   WorkloadFlags workload = f.workload;
   workload.seed += 1000003 * index;                    // other prompts at every point: what one left in the server's cache must not help the next
   std::vector<Conversation> all = make_workload(workload);
@@ -104,7 +104,7 @@ LoadPoint measure(const ServeFlags& f, const Load& load, size_t index) {
   return point;
 }
 
-void warm_up(const ServeFlags& f) {
+void warm_up(const BenchServeFlags& f) {
   if (f.n_warmups <= 0) return;
   WorkloadFlags workload = f.workload;
   workload.seed ^= 0x5eed;
@@ -121,7 +121,7 @@ void write_file(const std::string& path, const std::string& text) {
   if (!(file << text) || !file.flush()) fail("cannot write {}", path);
 }
 
-void bench_serve(ServeFlags& f) {
+void bench_serve(BenchServeFlags& f) {
   const std::vector<Load> loads = loads_of(f);
   add_goodput(f.goodput, f.targets);
   make_workload(f.workload);                           // a mistake in the flags is said before the server is asked
@@ -148,7 +148,7 @@ void bench_serve(ServeFlags& f) {
 
 CLI::App* add_bench_serve(CLI::App& bench) {
   auto* sub = bench.add_subcommand("serve", "How a server does under load: latencies, throughput and goodput");
-  auto f = std::make_shared<ServeFlags>();
+  auto f = std::make_shared<BenchServeFlags>();
   sub->add_option("--base-url", f->client.base_url, "The server, e.g. http://127.0.0.1:8080");
   sub->add_option("--host", f->host, "Instead of --base-url")->capture_default_str();
   sub->add_option("--port", f->port, "Instead of --base-url")->capture_default_str()->check(CLI::Range(1, 65535));

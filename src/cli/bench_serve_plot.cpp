@@ -12,7 +12,7 @@ constexpr double kWidth = 720, kHeight = 420, kLeft = 64, kRight = 24, kTop = 64
 
 struct Point { double load, done, good; };
 
-std::string escaped(const std::string& text) {
+std::string escaped_xml(const std::string& text) {
   std::string out;
   for (const char c : text) {
     if (c == '<') out += "&lt;";
@@ -63,7 +63,7 @@ std::string goodput_svg(const std::vector<LoadPoint>& all, const Targets& target
 
   std::string svg = fmt::format(R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" role="img">)"
                                 "\n{}<rect class=\"paper\" width=\"100%\" height=\"100%\" rx=\"10\"/>\n<text class=\"title\" x=\"{}\" y=\"30\">{}</text>\n",
-                                kWidth, kHeight, kStyle, kLeft, escaped(title));
+                                kWidth, kHeight, kStyle, kLeft, escaped_xml(title));
   for (const double t : ticks_y)
     svg += fmt::format("<path class=\"grid\" d=\"M{} {:.1f}H{}\"/><text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n", kLeft, y(t), kWidth - kRight, kLeft - 10, y(t) + 4, t);
   for (const double t : ticks_x) svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:g}</text>\n", x(t), kHeight - kBottom + 20, t);
@@ -86,7 +86,7 @@ std::string goodput_svg(const std::vector<LoadPoint>& all, const Targets& target
     if (value > 0) within += fmt::format("{}{} {:g} ms", within.empty() ? "" : ", ", name, value);
   double at = kLeft;
   const auto legend = [&](const char* kind, const std::string& text) {
-    svg += fmt::format("<path class=\"line {}\" d=\"M{:.0f} 48h18\"/><text x=\"{:.0f}\" y=\"52\">{}</text>\n", kind, at, at + 25, escaped(text));
+    svg += fmt::format("<path class=\"line {}\" d=\"M{:.0f} 48h18\"/><text x=\"{:.0f}\" y=\"52\">{}</text>\n", kind, at, at + 25, escaped_xml(text));
     at += 45 + 7.0 * double(text.size());
   };
   legend("good", within.empty() ? "good (no target)" : "good: within " + within);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kMaxRedirects = 8, kMaxFiles = 100000;
 
-std::string escaped(const std::string& path) {
+std::string escaped_path(const std::string& path) {
   std::string out;
   for (unsigned char c : path) out += std::isalnum(c) || std::strchr("-._~/", c) ? std::string(1, char(c)) : fmt::format("%{:02X}", c);
   return out;
@@ -97,7 +97,7 @@ void HubClient::refuse(const FetchResponse& response, const std::string& id, con
 }
 
 HubRepository HubClient::repository(const std::string& id, const std::string& revision) const {
-  const std::string route = fmt::format("/api/models/{}/revision/{}", id, escaped(revision));
+  const std::string route = fmt::format("/api/models/{}/revision/{}", id, escaped_path(revision));
   const FetchResponse response = request("GET", route, {}, nullptr, true);
   if (response.status != 200) refuse(response, id, route);
   const Json answer = parse_json(response.body, options_.endpoint + route);
@@ -117,7 +117,7 @@ HubRepository HubClient::repository(const std::string& id, const std::string& re
 }
 
 HubFile HubClient::file(const std::string& id, const std::string& commit, const std::string& path) const {
-  const std::string route = fmt::format("/{}/resolve/{}/{}", id, commit, escaped(path));
+  const std::string route = fmt::format("/{}/resolve/{}/{}", id, commit, escaped_path(path));
   const FetchResponse response = request("HEAD", route, {}, nullptr, false);
   if (response.status < 200 || response.status > 399) refuse(response, id, route);
   const auto first = [&](const char* a, const char* b) { return response.header(a).empty() ? response.header(b) : response.header(a); };
@@ -160,7 +160,7 @@ void HubClient::download(const std::string& id, const HubFile& file, const std::
       if (CatchInterrupt::raised()) fail("interrupted; what was fetched is kept, pull again to go on");
       return true;
     };
-    const std::string route = fmt::format("/{}/resolve/{}/{}", id, file.commit, escaped(file.path));
+    const std::string route = fmt::format("/{}/resolve/{}/{}", id, file.commit, escaped_path(file.path));
     const FetchResponse response = request("GET", route, headers, sink, true);
     if (response.status != 200 && response.status != 206) refuse(response, id, route);
     if (file.n_bytes >= 0 && done != file.n_bytes) fail("{} of {} ended after {} of {} bytes; pull again to go on from there", file.path, id, done, file.n_bytes);

@@ -15,6 +15,7 @@
 #include "cli/hub_client.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
+#include "cli/trimmed.h"
 #include "files/hub_cache.h"
 
 namespace ridge {
@@ -25,12 +26,6 @@ namespace fs = std::filesystem;
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
-}
-
-std::string trimmed(std::string text) {
-  text.erase(text.find_last_not_of(" \t\r\n") + 1);
-  text.erase(0, text.find_first_not_of(" \t\r\n"));
-  return text;
 }
 
 // HF_TOKEN, or the file that `hf auth login` writes.

@@ -11,6 +11,7 @@
 #include "cli/machine.h"
 #include "cli/progress.h"
 #include "cli/sampling_flags.h"
+#include "cli/trimmed.h"
 #include "files/hub_cache.h"
 
 namespace ridge {
@@ -27,11 +28,6 @@ Several lines: end a line with \, or put the text between """ and """. Ctrl-C st
 )";
 
 struct Totals { int n_answers = 0; int64_t n_prompt = 0, n_tokens = 0; double seconds_decoding = 0; std::string last; };
-
-std::string trimmed(const std::string& text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
 
 std::string history_file() {
   const std::string folder = CacheFolders::from_environment().ridge;

@@ -16,7 +16,7 @@
 namespace ridge {
 namespace {
 
-std::string first_line(const std::string& path) {
+std::string first_line_of(const std::string& path) {
   std::ifstream in(path);
   std::string line;
   std::getline(in, line);
@@ -55,7 +55,7 @@ int64_t meminfo(const std::string& key) {
 // A container's limit; 0 when there is none.
 int64_t cgroup_number(const char* v2, const char* v1) {
   for (const char* path : {v2, v1}) {
-    const std::string text = first_line(path);
+    const std::string text = first_line_of(path);
     if (!text.empty() && text != "max") return std::strtoll(text.c_str(), nullptr, 10);
   }
   return 0;
@@ -81,7 +81,7 @@ Machine this_machine() {
   }
   for (int i = 0; i < 8; ++i) {
     const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", i);
-    const std::string level = first_line(folder + "level"), type = first_line(folder + "type"), size = first_line(folder + "size");
+    const std::string level = first_line_of(folder + "level"), type = first_line_of(folder + "type"), size = first_line_of(folder + "size");
     if (level.empty()) break;
     if (type == "Instruction") continue;
     const int64_t kib = std::strtoll(size.c_str(), nullptr, 10);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "cli/trimmed.h"
 #include "engine/device.h"
 
 namespace ridge {
@@ -68,11 +69,6 @@ void add_engine_flags(CLI::App& c, ServeFlags& f) {
   c.add_option("--max-queue", f.max_queue, "Requests that may wait or run; more are answered with 429")->check(CLI::Range(1, 1000000))->capture_default_str()->group(group);
   c.add_option("--max-per-user", f.max_per_user, "Requests of one user (the API's field) at a time; 0: no limit")->check(CLI::NonNegativeNumber)->group(group);
   c.add_flag("--no-prefix-caching,--no-enable-prefix-caching,--disable-radix-cache", f.no_prefix_cache, "Compute every prompt from its beginning")->group(group);
-}
-
-std::string trimmed(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t\r\n"), last = text.find_last_not_of(" \t\r\n");
-  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
 }
 
 }  // namespace

@@ -21,11 +21,6 @@ bool exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
-bool is_folder(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
-}
-
 // The folder or .gguf file that `model` means.
 std::optional<std::string> find_model(const std::string& model, const CacheFolders& folders) {
   if (model.empty() || model.size() > 4096 || model.find('\0') != std::string::npos) return std::nullopt;

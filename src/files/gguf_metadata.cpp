@@ -11,7 +11,7 @@ namespace ridge {
 namespace {
 
 template <class T>
-T load(const std::byte*& at) {
+T take(const std::byte*& at) {
   T v;
   std::memcpy(&v, at, sizeof v);
   at += sizeof v;
@@ -19,7 +19,7 @@ T load(const std::byte*& at) {
 }
 
 std::string_view load_text(const std::byte*& at) {
-  const auto n = load<uint64_t>(at);
+  const auto n = take<uint64_t>(at);
   const std::string_view s(reinterpret_cast<const char*>(at), n);
   at += n;
   return s;
@@ -29,17 +29,17 @@ std::string_view load_text(const std::byte*& at) {
 template <class Use>
 bool with_number(GgufType type, const std::byte*& at, Use use) {
   switch (type) {
-    case GgufType::u8: use(load<uint8_t>(at)); return true;
-    case GgufType::i8: use(load<int8_t>(at)); return true;
-    case GgufType::u16: use(load<uint16_t>(at)); return true;
-    case GgufType::i16: use(load<int16_t>(at)); return true;
-    case GgufType::u32: use(load<uint32_t>(at)); return true;
-    case GgufType::i32: use(load<int32_t>(at)); return true;
-    case GgufType::u64: use(load<uint64_t>(at)); return true;
-    case GgufType::i64: use(load<int64_t>(at)); return true;
-    case GgufType::f32: use(load<float>(at)); return true;
-    case GgufType::f64: use(load<double>(at)); return true;
-    case GgufType::boolean: use(load<uint8_t>(at) != 0); return true;
+    case GgufType::u8: use(take<uint8_t>(at)); return true;
+    case GgufType::i8: use(take<int8_t>(at)); return true;
+    case GgufType::u16: use(take<uint16_t>(at)); return true;
+    case GgufType::i16: use(take<int16_t>(at)); return true;
+    case GgufType::u32: use(take<uint32_t>(at)); return true;
+    case GgufType::i32: use(take<int32_t>(at)); return true;
+    case GgufType::u64: use(take<uint64_t>(at)); return true;
+    case GgufType::i64: use(take<int64_t>(at)); return true;
+    case GgufType::f32: use(take<float>(at)); return true;
+    case GgufType::f64: use(take<double>(at)); return true;
+    case GgufType::boolean: use(take<uint8_t>(at) != 0); return true;
     default: return false;
   }
 }
@@ -67,8 +67,8 @@ Json to_json(GgufType type, const std::byte*& at, size_t max_array) {
   Json json;
   if (with_number(type, at, [&](auto v) { json = v; })) return json;
   if (type == GgufType::string) return utf8::replace_invalid(load_text(at));
-  const auto inner = static_cast<GgufType>(load<uint32_t>(at));
-  const auto n = load<uint64_t>(at);
+  const auto inner = static_cast<GgufType>(take<uint32_t>(at));
+  const auto n = take<uint64_t>(at);
   return array_to_json(inner, n, at, max_array);
 }
 

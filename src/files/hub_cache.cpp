@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/files.h"
+
 namespace ridge {
 namespace {
 
@@ -35,11 +37,6 @@ std::vector<fs::path> entries(const std::string& folder) {
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) list.push_back(it->path());
   std::sort(list.begin(), list.end());
   return list;
-}
-
-bool is_folder(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
 }
 
 // "-00002-of-00005.gguf": a later part of a split model.

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using HeaderJson = nlohmann::json;                        // sorted: a lookup per key stays cheap with 100000 tensors
 
 constexpr uint64_t kMaxHeader = 100'000'000;              // the limit of the reference implementation
-constexpr size_t kMaxDims = 16;
+constexpr size_t kMostDims = 16;
 
 struct Dtype {
   std::string_view name;
@@ -67,7 +67,7 @@ TensorInfo read_entry(const std::string& file, const std::string& name, const He
   if (!dtype.is_string()) fail("{}: tensor '{}': dtype is not a string", file, name);
   const auto* known = std::find_if(std::begin(kDtypes), std::end(kDtypes), [&](const Dtype& d) { return d.name == dtype.get_ref<const std::string&>(); });
   if (known == std::end(kDtypes)) fail("{}: tensor '{}' has dtype '{}', which this version cannot read", file, name, dtype.get<std::string>());
-  if (!shape.is_array() || shape.size() > kMaxDims) fail("{}: tensor '{}': shape is not a list of at most {} numbers", file, name, kMaxDims);
+  if (!shape.is_array() || shape.size() > kMostDims) fail("{}: tensor '{}': shape is not a list of at most {} numbers", file, name, kMostDims);
   TensorInfo info{.name = name, .stored_name = name, .format = known->format, .shape = {}, .bytes = 0, .file = file};
   for (const auto& dim : shape) {
     const uint64_t n = unsigned_number(dim, file, name, "a dimension");

@@ -6,7 +6,6 @@ namespace ridge {
 
 namespace {
 
-bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.' || c == '/' || c == ':' || (c & 0x80); }
 constexpr size_t kLongestName = 256;
 

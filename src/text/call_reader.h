@@ -13,6 +13,8 @@ namespace ridge {
 
 enum class Reading : uint8_t { good, more, bad };
 
+inline bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
 // White space in `pattern` stands for any amount of it in the text, none too; some may also come first. `at` is moved behind it.
 Reading read_marker(std::string_view text, size_t& at, std::string_view pattern);
 

@@ -97,9 +97,9 @@ class Strip final : public TokenDecoder {
   size_t start_, stop_;
 };
 
-class Metaspace final : public TokenDecoder {
+class MetaspaceDecoder final : public TokenDecoder {
  public:
-  Metaspace(std::string mark, bool drop_first) : mark_(Pattern::string(std::move(mark))), drop_first_(drop_first) {}
+  MetaspaceDecoder(std::string mark, bool drop_first) : mark_(Pattern::string(std::move(mark))), drop_first_(drop_first) {}
   void apply(Tokens& tokens) const override {
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = mark_.replace_all(tokens[i], i == 0 && drop_first_ ? "" : " ");
   }
@@ -166,9 +166,9 @@ class Ctc final : public TokenDecoder {
   bool cleanup_;
 };
 
-class Chain final : public TokenDecoder {
+class DecoderChain final : public TokenDecoder {
  public:
-  explicit Chain(std::vector<std::unique_ptr<TokenDecoder>> parts) : parts_(std::move(parts)) {}
+  explicit DecoderChain(std::vector<std::unique_ptr<TokenDecoder>> parts) : parts_(std::move(parts)) {}
   void apply(Tokens& tokens) const override {
     for (const auto& part : parts_) part->apply(tokens);
   }
@@ -188,7 +188,7 @@ std::unique_ptr<TokenDecoder> make_decoder(const JsonSection& s) {
   if (type == "Sequence") {
     std::vector<std::unique_ptr<TokenDecoder>> parts;
     for (const JsonSection& part : s.sections("decoders")) parts.push_back(make_decoder(part));
-    return std::make_unique<Chain>(std::move(parts));
+    return std::make_unique<DecoderChain>(std::move(parts));
   }
   if (type == "ByteLevel") return std::make_unique<ByteLevel>();
   if (type == "ByteFallback") return std::make_unique<ByteFallback>();
@@ -202,7 +202,7 @@ std::unique_ptr<TokenDecoder> make_decoder(const JsonSection& s) {
   }
   if (type == "Metaspace") {
     const bool prepends = s.has("prepend_scheme") ? s.string("prepend_scheme") != "never" : s.boolean_or("add_prefix_space", true);
-    return std::make_unique<Metaspace>(s.string_or("replacement", "\u2581"), prepends);
+    return std::make_unique<MetaspaceDecoder>(s.string_or("replacement", "\u2581"), prepends);
   }
   if (type == "WordPiece") return std::make_unique<WordPieceDecoder>(s.string_or("prefix", "##"), s.boolean_or("cleanup", true));
   if (type == "BPEDecoder") return std::make_unique<SuffixDecoder>(s.string_or("suffix", "</w>"));
@@ -218,7 +218,7 @@ std::unique_ptr<TokenDecoder> make_sentencepiece_decoder(bool strip_first_space)
   parts.push_back(std::make_unique<ByteFallback>());
   parts.push_back(std::make_unique<Fuse>());
   if (strip_first_space) parts.push_back(std::make_unique<Strip>(" ", 1, 0));
-  return std::make_unique<Chain>(std::move(parts));
+  return std::make_unique<DecoderChain>(std::move(parts));
 }
 
 }  // namespace ridge

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "text/stream_parser.h"
+
 namespace ridge {
 
 namespace {
@@ -9,11 +11,6 @@ namespace {
 constexpr std::string_view kMessage = "<|message|>";
 constexpr std::string_view kEnds[] = {"<|end|>", "<|return|>", "<|call|>", "<|start|>"};
 constexpr std::string_view kHeaderStarts[] = {"<|channel|>", "<|start|>", "<|message|>", "<|constrain|>"};
-
-size_t overlap(std::string_view text, std::string_view marker) {
-  for (size_t n = std::min(text.size(), marker.size() - 1); n > 0; --n) if (text.ends_with(marker.substr(0, n))) return n;
-  return 0;
-}
 
 }  // namespace
 

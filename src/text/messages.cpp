@@ -7,18 +7,18 @@ namespace ridge {
 
 namespace {
 
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
+bool mentions(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
 
 // A template that joins arguments to text with + wants text; every other takes an object, and those that test for text take both.
 bool wants_text(std::string_view source) {
   for (std::string_view form : {"['function']['arguments'] }}", "['function']['arguments'] + ", ".function.arguments + ", "['arguments'] + ", "tool_call.arguments + ", "['function']['arguments'] -}}"}) {
-    if (contains(source, form)) return !contains(source, "arguments is string") && !contains(source, "arguments'] is string") && !contains(source, "arguments is mapping");
+    if (mentions(source, form)) return !mentions(source, "arguments is string") && !mentions(source, "arguments'] is string") && !mentions(source, "arguments is mapping");
   }
   return false;
 }
 
 // Some templates refuse ids that are not nine letters and digits.
-bool wants_short_ids(std::string_view source) { return contains(source, "id|length != 9") || contains(source, "id | length != 9"); }
+bool wants_short_ids(std::string_view source) { return mentions(source, "id|length != 9") || mentions(source, "id | length != 9"); }
 
 std::string short_id(const std::string& id) {
   std::string out;

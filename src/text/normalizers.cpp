@@ -23,9 +23,9 @@ class Map final : public Normalizer {
   std::function<std::string(std::string)> f_;
 };
 
-class Chain final : public Normalizer {
+class NormalizerChain final : public Normalizer {
  public:
-  explicit Chain(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
+  explicit NormalizerChain(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
   std::string apply(std::string text) const override {
     const size_t limit = std::max(kMaxText, text.size() * 32);
     for (const auto& part : parts_) {
@@ -112,7 +112,7 @@ std::unique_ptr<Normalizer> make_normalizer(const JsonSection& s) {
   if (type == "Sequence") {
     std::vector<std::unique_ptr<Normalizer>> parts;
     for (const JsonSection& part : s.sections("normalizers")) parts.push_back(make_normalizer(part));
-    return std::make_unique<Chain>(std::move(parts));
+    return std::make_unique<NormalizerChain>(std::move(parts));
   }
   if (type == "NFC") return form(NormalForm::nfc);
   if (type == "NFD") return form(NormalForm::nfd);

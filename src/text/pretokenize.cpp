@@ -9,7 +9,7 @@
 namespace ridge {
 namespace {
 
-constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kGpt2Words = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // \w+|[^\w\s]+ with the \w of Unicode's annex 18, which has the two joiners.
 constexpr std::string_view kWhitespace =
@@ -247,7 +247,7 @@ void append_pre_tokenizers(PreTokenizerList& stages, const JsonSection& s) {
     for (const JsonSection& part : s.sections("pretokenizers")) append_pre_tokenizers(stages, part);
   } else if (type == "ByteLevel") {
     if (s.boolean_or("add_prefix_space", true)) stages.push_back(std::make_unique<AddPrefixSpace>());
-    if (s.boolean_or("use_regex", true)) stages.push_back(make_split(Pattern::regex(kGpt2, s.where()), SplitBehavior::isolated, false));
+    if (s.boolean_or("use_regex", true)) stages.push_back(make_split(Pattern::regex(kGpt2Words, s.where()), SplitBehavior::isolated, false));
     stages.push_back(make_byte_level_characters());
   } else if (type == "Metaspace") {
     const std::string mark = s.string_or("replacement", "\u2581");

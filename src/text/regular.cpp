@@ -11,9 +11,9 @@ namespace ridge {
 
 namespace {
 
-constexpr int kMostNesting = 64;
-constexpr int64_t kMostRepetitions = 100000;
-constexpr size_t kMostBytes = 16384;
+constexpr int kMostPatternNesting = 64;
+constexpr int64_t kMostPatternRepetitions = 100000;
+constexpr size_t kMostPatternBytes = 16384;
 
 CharSet digits() { return {{'0', '9'}}; }
 CharSet word() { return {{'0', '9'}, {'A', 'Z'}, {'a', 'z'}, {'_', '_'}}; }
@@ -33,7 +33,7 @@ using Branch = std::vector<Item>;
 class Parser {
  public:
   Parser(std::string_view pattern, std::string_view what) : text_(to_code_points(pattern)), pattern_(pattern), what_(what) {
-    if (pattern.size() > kMostBytes) fail("{}: the pattern is {} bytes long; at most {} are taken", what, pattern.size(), kMostBytes);
+    if (pattern.size() > kMostPatternBytes) fail("{}: the pattern is {} bytes long; at most {} are taken", what, pattern.size(), kMostPatternBytes);
   }
 
   std::vector<Branch> parse() {
@@ -50,7 +50,7 @@ class Parser {
   bool take(char32_t c) { return more() && peek() == c ? (++at_, true) : false; }
 
   std::vector<Branch> branches(int depth) {
-    if (depth > kMostNesting) refuse("groups are nested too deeply");
+    if (depth > kMostPatternNesting) refuse("groups are nested too deeply");
     std::vector<Branch> out(1);
     while (more() && peek() != ')') {
       if (take('|')) {
@@ -117,7 +117,7 @@ class Parser {
     int64_t n = 0;
     while (peek() >= '0' && peek() <= '9') {
       n = n * 10 + (text_[at_++] - '0');
-      if (n > kMostRepetitions) refuse(fmt::format("more than {} repetitions", kMostRepetitions));
+      if (n > kMostPatternRepetitions) refuse(fmt::format("more than {} repetitions", kMostPatternRepetitions));
     }
     return n;
   }

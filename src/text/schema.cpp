@@ -10,10 +10,9 @@ namespace ridge {
 
 namespace {
 
-constexpr int kMostDepth = kMostSchemaDepth;
 constexpr size_t kMostAlternatives = 256;
-constexpr size_t kMostBytes = size_t{1} << 20;
-constexpr int kMostNesting = 64;
+constexpr size_t kMostSchemaBytes = size_t{1} << 20;
+constexpr int kMostSchemaNesting = 64;
 
 bool is_schema(const Json& part) { return part.is_object() || part.is_boolean(); }
 
@@ -27,7 +26,7 @@ Json all_of(const Json& a, const Json& b) {
 double number(const NumberBound& bound) { return std::stod(bound.digits); }
 
 void check_nesting(const Json& json, int depth, const std::string& what) {
-  if (depth > kMostNesting) fail("{} is nested more than {} levels deep", what, kMostNesting);
+  if (depth > kMostSchemaNesting) fail("{} is nested more than {} levels deep", what, kMostSchemaNesting);
   if (json.is_structured()) for (const Json& inner : json) check_nesting(inner, depth + 1, what);
 }
 
@@ -41,7 +40,7 @@ const Json* FlatSchema::property(const std::string& name) const {
 Schema::Schema(const Json& root, std::string what) : root_(root), what_(std::move(what)) {
   if (!is_schema(root)) fail("{}: a schema is an object, true or false; this is {}", what_, root.type_name());
   check_nesting(root_, 0, what_);
-  if (const size_t n = root_.dump(-1, ' ', false, Json::error_handler_t::replace).size(); n > kMostBytes) fail("{} is {} bytes long; at most {} are taken", what_, n, kMostBytes);
+  if (const size_t n = root_.dump(-1, ' ', false, Json::error_handler_t::replace).size(); n > kMostSchemaBytes) fail("{} is {} bytes long; at most {} are taken", what_, n, kMostSchemaBytes);
 }
 
 const Json& Schema::resolve(const std::string& reference) const {
@@ -287,7 +286,7 @@ std::vector<FlatSchema> Schema::cross(const std::vector<FlatSchema>& a, const st
 std::vector<FlatSchema> Schema::flatten(const Json& part) const { return flatten(part, 0); }
 
 std::vector<FlatSchema> Schema::flatten(const Json& part, int depth) const {
-  if (depth > kMostDepth) fail("{}: $ref and combinations lead into one another more than {} deep: does one refer to itself?", what_, kMostDepth);
+  if (depth > kMostSchemaDepth) fail("{}: $ref and combinations lead into one another more than {} deep: does one refer to itself?", what_, kMostSchemaDepth);
   if (part == true) return {FlatSchema{}};
   if (part == false) return {};
   if (!part.is_object()) fail("{}: a schema is an object, true or false; there is {}", what_, part.dump());
@@ -338,7 +337,7 @@ std::vector<FlatSchema> Schema::flatten(const Json& part, int depth) const {
 }
 
 std::vector<FlatSchema> Schema::flatten_not(const Json& part, int depth) const {
-  if (depth > kMostDepth) fail("{}: nested too deeply", what_);
+  if (depth > kMostSchemaDepth) fail("{}: nested too deeply", what_);
   if (part == true || (part.is_object() && part.empty())) return {};
   if (part == false) return {FlatSchema{}};
   const auto is_annotation = [](const std::string& key) { return key == "title" || key == "description" || key == "$comment" || key == "default" || key == "examples"; };
@@ -443,7 +442,7 @@ bool Schema::apart(const FlatSchema& made, const FlatSchema& other, int depth) c
       const Json theirs = constraint(other, name);
       if (theirs == false) { different = true; break; }
       if (theirs == true || made.property(name) == nullptr) continue;
-      const std::vector<FlatSchema> a = flatten(*made.property(name), kMostDepth - 16), b = flatten(theirs, kMostDepth - 16);
+      const std::vector<FlatSchema> a = flatten(*made.property(name), kMostSchemaDepth - 16), b = flatten(theirs, kMostSchemaDepth - 16);
       different = std::ranges::all_of(a, [&](const FlatSchema& x) { return std::ranges::all_of(b, [&](const FlatSchema& y) { return apart(x, y, depth + 1); }); });
     }
     if (!different) return false;

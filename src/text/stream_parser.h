@@ -6,7 +6,6 @@
 
 namespace ridge {
 
-inline bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 std::string_view trimmed(std::string_view text);
 size_t overlap(std::string_view text, std::string_view marker);        // how many characters at the end of `text` may be the beginning of `marker`
 

@@ -12,10 +12,10 @@ namespace {
 constexpr const char* kDay = "(20[0-9]{2}|19[0-9]{2})-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))";
 constexpr const char* kClock = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,3})?(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9])";
 constexpr const char* kHost = "[a-z]([a-z0-9]{0,20}[a-z0-9])?(\\.[a-z]([a-z0-9]{0,20}[a-z0-9])?){0,2}\\.[a-z]{2,6}";
-constexpr const char* kByte = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
+constexpr const char* kDecimalByte = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
 
 std::string pattern_of(const std::string& format) {
-  const std::string byte = kByte, day = kDay, clock = kClock, host = kHost;
+  const std::string byte = kDecimalByte, day = kDay, clock = kClock, host = kHost;
   const std::map<std::string, std::string> patterns = {
       {"date", day},
       {"time", clock},

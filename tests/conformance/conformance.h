@@ -20,6 +20,8 @@
 
 namespace ridge::conformance {
 
+constexpr Arithmetic kInt8{FormatId::i8, 32}, kInt16{FormatId::i16, 32}, kFloat{FormatId::f32, 32};
+
 using Rng = std::mt19937;
 
 // A row-major matrix of the host.

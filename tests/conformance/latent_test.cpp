@@ -135,7 +135,7 @@ class Rig {
   KvRef kv_, index_kv_, entries_, inputs_kv_, index_inputs_kv_;
 };
 
-LatentCase random_case(Rng& rng) {
+LatentCase random_latent_case(Rng& rng) {
   LatentCase c{.n_heads = pick(rng, {1, 4, 16, 33, 70}), .v_dim = pick(rng, {16, 32, 21}), .seed = static_cast<uint32_t>(rng())};
   c.head_dim = c.v_dim + pick(rng, {8, 16, 0});
   c.format = std::array{FormatId::f32, FormatId::f16, FormatId::bf16}[rng() % 3];
@@ -158,7 +158,7 @@ TEST(LatentAttention, AgreesWithRefInAnyChunksBatchPagesIsaAndThreads) {
   Rng rng(21);
   const auto ref = make_ref_backend();
   for (int i = 0; i < 24; ++i) {
-    const LatentCase c = random_case(rng);
+    const LatentCase c = random_latent_case(rng);
     const Matrix expected = Rig(*ref, c, 64).run({c.n_tokens}, false);
     expect_same(Rig(*ref, c, 16).run(cut(rng, c.n_tokens), true), expected, describe(c) + " on ref in chunks");
     Matrix first;

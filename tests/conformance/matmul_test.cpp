@@ -9,7 +9,7 @@ namespace {
 
 constexpr FormatId kFormats[] = {FormatId::f32,  FormatId::f16,  FormatId::bf16, FormatId::q8_0, FormatId::q4_0, FormatId::q4_1, FormatId::q6_k, FormatId::nvfp4,
                                  FormatId::q5_0, FormatId::q5_1, FormatId::q2_k, FormatId::q3_k, FormatId::q4_k, FormatId::q5_k, FormatId::mxfp4};
-constexpr Arithmetic kInt8{FormatId::i8, 32}, kInt8By64{FormatId::i8, 64}, kInt16{FormatId::i16, 32}, kFloat{FormatId::f32, 32};
+constexpr Arithmetic kInt8By64{FormatId::i8, 64};
 
 bool plain(FormatId f) { return format(f).block_elems == 1; }
 

@@ -9,8 +9,6 @@
 namespace ridge::conformance {
 namespace {
 
-constexpr Arithmetic kInt8{FormatId::i8, 32}, kInt16{FormatId::i16, 32}, kFloat{FormatId::f32, 32};
-
 std::vector<int32_t> ints(Backend& backend, const Tensor& t) {
   std::vector<int32_t> values(static_cast<size_t>(t.rows * t.cols));
   backend.download(values.data(), t);

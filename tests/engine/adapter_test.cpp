@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "cpu/cpu_backend.h"
 #include "engine/engine.h"
+#include "engine/test_devices.h"
 #include "engine/tiny_model.h"
 #include "files/safetensors_writer.h"
 #include "files/temporary_folder.h"
@@ -95,7 +95,7 @@ Request request_of(const std::string& adapter, int shape) {
   return request;
 }
 
-std::map<uint64_t, std::vector<Sampled>> run(Engine& engine) {
+std::map<uint64_t, std::vector<Sampled>> run_all(Engine& engine) {
   std::map<uint64_t, std::vector<Sampled>> answers;
   while (!engine.idle())
     for (Event& event : engine.step()) {
@@ -103,12 +103,6 @@ std::map<uint64_t, std::vector<Sampled>> run(Engine& engine) {
       for (Sampled& s : event.sampled) answers[event.id].push_back(std::move(s));
     }
   return answers;
-}
-
-std::vector<std::pair<std::string, std::string>> devices() {
-  std::vector<std::pair<std::string, std::string>> all = {{"ref", ""}};
-  for (const std::string& isa : available_isas()) all.emplace_back("cpu", isa);
-  return all;
 }
 
 class Adapters : public testing::TestWithParam<std::pair<std::string, std::string>> {};
@@ -135,8 +129,8 @@ TEST_P(Adapters, GiveWhatMergedWeightsGiveAndTheSameBitsInAnyBatch) {
     }
     for (int shape = 0; shape < 4; ++shape) {
       const uint64_t id = engine.submit(request_of(names[n], shape)), expected_id = merged->submit(request_of("", shape));
-      alone[n].push_back(run(engine)[id]);
-      const std::vector<Sampled> expected = run(*merged)[expected_id];
+      alone[n].push_back(run_all(engine)[id]);
+      const std::vector<Sampled> expected = run_all(*merged)[expected_id];
       ASSERT_EQ(alone[n][shape].size(), expected.size());
       for (size_t i = 0; i < expected.size(); ++i) {
         ASSERT_EQ(alone[n][shape][i].token, expected[i].token) << names[n] << " shape " << shape << " token " << i;
@@ -156,7 +150,7 @@ TEST_P(Adapters, GiveWhatMergedWeightsGiveAndTheSameBitsInAnyBatch) {
   for (int i = 0; i < 10; ++i) together.step(), together.preempt(uint64_t(1 + i));
   EXPECT_EQ(together.adapters().size(), 3u);
   together.unload_adapter("two");            // those that run with it go on
-  std::map<uint64_t, std::vector<Sampled>> rest = run(together);
+  std::map<uint64_t, std::vector<Sampled>> rest = run_all(together);
   int n_compared = 0;
   for (const auto& [id, answer] : rest) {
     const std::vector<Sampled>& whole = *expected[id];
@@ -171,7 +165,7 @@ TEST_P(Adapters, GiveWhatMergedWeightsGiveAndTheSameBitsInAnyBatch) {
   EXPECT_THROW(together.submit(request_of("two", 0)), Error);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, Adapters, testing::ValuesIn(devices()), [](const auto& info) { return info.param.first + (info.param.second.empty() ? "" : "_" + info.param.second); });
+INSTANTIATE_TEST_SUITE_P(Devices, Adapters, testing::ValuesIn(test_devices()), [](const auto& info) { return info.param.first + (info.param.second.empty() ? "" : "_" + info.param.second); });
 
 TEST(AdaptersOfFusedTensors, AreCutAsTheTensorIs) {
   // Phi-3 fuses q, k, v and gate, up by stacking: the adapter of the fused module equals the merged weights.
@@ -220,7 +214,7 @@ TEST(AdaptersOfFusedTensors, AreCutAsTheTensorIs) {
   Engine engine(phi, options_of("ref")), merged(merged_phi, options_of("ref"));
   engine.load_adapter("a", folder.file("adapter"));
   const uint64_t id = engine.submit(request_of("a", 2)), expected_id = merged.submit(request_of("", 2));
-  const std::vector<Sampled> got = run(engine)[id], expected = run(merged)[expected_id];
+  const std::vector<Sampled> got = run_all(engine)[id], expected = run_all(merged)[expected_id];
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
     EXPECT_EQ(got[i].token, expected[i].token);

@@ -10,18 +10,12 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "cpu/cpu_backend.h"
 #include "engine/device.h"
+#include "engine/test_devices.h"
 #include "engine/tiny_model.h"
 
 namespace ridge {
 namespace {
-
-std::vector<std::pair<std::string, std::string>> devices() {       // device, ISA
-  std::vector<std::pair<std::string, std::string>> all = {{"ref", ""}};
-  for (const std::string& isa : available_isas()) all.emplace_back("cpu", isa);
-  return all;
-}
 
 std::vector<int32_t> random_prompt(std::mt19937& random, int n) {
   std::vector<int32_t> prompt(n);
@@ -205,7 +199,7 @@ TEST_P(EveryDevice, LogitsThatAreNoNumbersEndTheirSequenceAndNoOther) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, EveryDevice, testing::ValuesIn(devices()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Devices, EveryDevice, testing::ValuesIn(test_devices()), [](const auto& info) {
   return info.param.first + (info.param.second.empty() ? "" : "_" + info.param.second);
 });
 

@@ -8,7 +8,7 @@
 namespace ridge {
 namespace {
 
-const std::string kGolden = RIDGE_SOURCE_DIR "/../shared/golden/";
+const std::string kLatentModels = RIDGE_SOURCE_DIR "/../shared/golden/";
 
 int64_t numbers_per_token(const KvCache& kv, int group) {
   int64_t n = 0;
@@ -17,8 +17,8 @@ int64_t numbers_per_token(const KvCache& kv, int group) {
 }
 
 TEST(LatentKv, DeepseekV3KeepsTheLatentAndTheRotatedPartOfATokenAndLayer) {
-  if (!std::filesystem::is_directory(kGolden + "deepseek_v3")) GTEST_SKIP() << "no golden checkpoint deepseek_v3 beside the project";
-  const Checkpoint checkpoint = open_checkpoint(kGolden + "deepseek_v3");
+  if (!std::filesystem::is_directory(kLatentModels + "deepseek_v3")) GTEST_SKIP() << "no golden checkpoint deepseek_v3 beside the project";
+  const Checkpoint checkpoint = open_checkpoint(kLatentModels + "deepseek_v3");
   const Json& config = checkpoint.config;
   const int64_t wanted = config["kv_lora_rank"].get<int64_t>() + config["qk_rope_head_dim"].get<int64_t>(), n_layers = config["num_hidden_layers"].get<int64_t>();
   Engine engine(checkpoint, {.device = "cpu", .max_context = 128, .max_seqs = 1, .max_batch_tokens = 16});
@@ -28,8 +28,8 @@ TEST(LatentKv, DeepseekV3KeepsTheLatentAndTheRotatedPartOfATokenAndLayer) {
 }
 
 TEST(LatentKv, SparseAttentionAddsOneIndexKey) {
-  if (!std::filesystem::is_directory(kGolden + "deepseek_v32")) GTEST_SKIP() << "no golden checkpoint deepseek_v32 beside the project";
-  const Checkpoint checkpoint = open_checkpoint(kGolden + "deepseek_v32");
+  if (!std::filesystem::is_directory(kLatentModels + "deepseek_v32")) GTEST_SKIP() << "no golden checkpoint deepseek_v32 beside the project";
+  const Checkpoint checkpoint = open_checkpoint(kLatentModels + "deepseek_v32");
   const Json& config = checkpoint.config;
   Engine engine(checkpoint, {.device = "cpu", .max_context = 128, .max_seqs = 1, .max_batch_tokens = 16});
   EXPECT_EQ(numbers_per_token(engine.kv(), 0),

@@ -54,7 +54,7 @@ std::vector<Request> requests_of(int n_vocab, int page_size) {
   return requests;
 }
 
-std::map<uint64_t, Answer> run(Engine& engine, const std::function<void()>& between_steps = {}) {
+std::map<uint64_t, Answer> answers_of(Engine& engine, const std::function<void()>& between_steps = {}) {
   std::map<uint64_t, Answer> answers;
   for (int n_steps = 0; !engine.idle() && n_steps < 20'000; ++n_steps) {
     for (const Event& event : engine.step()) {
@@ -78,7 +78,7 @@ std::vector<Answer> one_by_one(Engine& engine, const std::vector<Request>& reque
   std::vector<Answer> answers;
   for (const Request& request : requests) {
     const uint64_t id = engine.submit(request);
-    answers.push_back(run(engine)[id]);
+    answers.push_back(answers_of(engine)[id]);
   }
   return answers;
 }
@@ -86,7 +86,7 @@ std::vector<Answer> one_by_one(Engine& engine, const std::vector<Request>& reque
 std::vector<Answer> together(Engine& engine, const std::vector<Request>& requests) {
   std::vector<uint64_t> ids;
   for (const Request& request : requests) ids.push_back(engine.submit(request));
-  auto by_id = run(engine);
+  auto by_id = answers_of(engine);
   std::vector<Answer> answers;
   for (const uint64_t id : ids) answers.push_back(by_id[id]);
   return answers;
@@ -190,7 +190,7 @@ TEST_P(SameTokens, HoweverARequestIsServed) {
         // Earlier arrivals take the pages of later ones, and everybody is thrown out at some time.
         std::vector<uint64_t> ids;
         for (const Request& request : requests) ids.push_back(engine.submit(request));
-        auto by_id = run(engine, [&] {
+        auto by_id = answers_of(engine, [&] {
           if (random() % 4 == 0) engine.preempt(ids[random() % ids.size()]);
         });
         answers.clear();
@@ -223,7 +223,7 @@ TEST_P(SameTokens, HoweverARequestIsServed) {
           }
       engine.check_integrity();
     }
-    for (auto& [id, rest] : run(engine)) {
+    for (auto& [id, rest] : answers_of(engine)) {
       Answer& a = by_id[id];
       a.tokens.insert(a.tokens.end(), rest.tokens.begin(), rest.tokens.end());
     }

@@ -33,7 +33,7 @@ std::string tensor(std::string_view name, std::vector<uint64_t> dims, uint32_t t
   return s + raw(type) + raw(offset);
 }
 
-std::string refusal(const std::string& bytes) {
+std::string gguf_refusal(const std::string& bytes) {
   const TemporaryFolder folder;
   const std::string path = folder.write("m.gguf", bytes);
   const std::string message = error_of([&] { const GgufFile file(path); });
@@ -52,38 +52,38 @@ TEST(Gguf, VersionsTwoAndThreeAreRead) {
 }
 
 TEST(Gguf, LyingHeadersAreRefusedByFileAndKey) {
-  EXPECT_TRUE(mentions(refusal(""), {"not a GGUF file"}));
-  EXPECT_TRUE(mentions(refusal("GGML1234"), {"not a GGUF file"}));
-  EXPECT_TRUE(mentions(refusal("GGUF"), {"version", "truncated"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.version = 1}.bytes()), {"version 1"}));
-  EXPECT_TRUE(mentions(refusal("GGUF" + std::string("\0\0\0\3", 4) + std::string(16, '\0')), {"big-endian"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.n_tensors = INT64_MAX}.bytes()), {"9223372036854775807 tensors"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.n_pairs = INT64_MAX}.bytes()), {"9223372036854775807 metadata pairs"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.pairs = {raw<uint64_t>(1ull << 60) + "key"}}.bytes()), {"metadata key", "truncated"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.pairs = {text("k") + raw<uint32_t>(99) + raw<uint64_t>(0)}}.bytes()), {"'k'", "99"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.pairs = {text("k") + raw<uint32_t>(8) + raw<uint64_t>(1ull << 40)}}.bytes()), {"'k'", "truncated"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.pairs = {text("k") + raw<uint32_t>(9) + raw<uint32_t>(8) + raw<uint64_t>(1ull << 61)}}.bytes()), {"'k'", "2305843009213693952"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.pairs = {text("k") + raw<uint32_t>(9) + raw<uint32_t>(12) + raw<uint64_t>(1ull << 61)}}.bytes()), {"'k'", "2305843009213693952"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.pairs = {pair_u32("k", 1), pair_u32("k", 2)}}.bytes()), {"'k'", "twice"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.pairs = {pair_u32("", 1)}}.bytes()), {"not a name"}));
+  EXPECT_TRUE(mentions(gguf_refusal(""), {"not a GGUF file"}));
+  EXPECT_TRUE(mentions(gguf_refusal("GGML1234"), {"not a GGUF file"}));
+  EXPECT_TRUE(mentions(gguf_refusal("GGUF"), {"version", "truncated"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.version = 1}.bytes()), {"version 1"}));
+  EXPECT_TRUE(mentions(gguf_refusal("GGUF" + std::string("\0\0\0\3", 4) + std::string(16, '\0')), {"big-endian"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.n_tensors = INT64_MAX}.bytes()), {"9223372036854775807 tensors"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.n_pairs = INT64_MAX}.bytes()), {"9223372036854775807 metadata pairs"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.pairs = {raw<uint64_t>(1ull << 60) + "key"}}.bytes()), {"metadata key", "truncated"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.pairs = {text("k") + raw<uint32_t>(99) + raw<uint64_t>(0)}}.bytes()), {"'k'", "99"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.pairs = {text("k") + raw<uint32_t>(8) + raw<uint64_t>(1ull << 40)}}.bytes()), {"'k'", "truncated"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.pairs = {text("k") + raw<uint32_t>(9) + raw<uint32_t>(8) + raw<uint64_t>(1ull << 61)}}.bytes()), {"'k'", "2305843009213693952"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.pairs = {text("k") + raw<uint32_t>(9) + raw<uint32_t>(12) + raw<uint64_t>(1ull << 61)}}.bytes()), {"'k'", "2305843009213693952"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.pairs = {pair_u32("k", 1), pair_u32("k", 2)}}.bytes()), {"'k'", "twice"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.pairs = {pair_u32("", 1)}}.bytes()), {"not a name"}));
   std::string nested = text("k") + raw<uint32_t>(9);
   for (int i = 0; i < 100; ++i) nested += raw<uint32_t>(9) + raw<uint64_t>(1);
-  EXPECT_TRUE(mentions(refusal(Parts{.pairs = {nested}}.bytes()), {"'k'", "nested deeper"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.pairs = {nested}}.bytes()), {"'k'", "nested deeper"}));
 }
 
 TEST(Gguf, LyingTensorsAreRefusedByName) {
-  EXPECT_TRUE(mentions(refusal(Parts{.tensors = {tensor("t", {4}, 0, 0)}}.bytes()), {"'t'", "16 bytes", "truncated"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.tensors = {tensor("t", {4}, 0, 1ull << 62)}, .data = std::string(16, '\0')}.bytes()), {"'t'", "4611686018427387904"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.tensors = {tensor("t", {1ull << 63}, 0, 0)}}.bytes()), {"'t'", "9223372036854775808"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.tensors = {tensor("t", {1ull << 32, 1ull << 32}, 0, 0)}}.bytes()), {"'t'", "overflow"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.tensors = {tensor("t", {33}, 8, 0)}, .data = std::string(68, '\0')}.bytes()), {"'t'", "Q8_0", "32"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.tensors = {tensor("t", std::vector<uint64_t>(9, 1), 0, 0)}}.bytes()), {"'t'", "9 dimensions"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.tensors = {tensor("t", {4}, 0, 8)}, .data = std::string(64, '\0')}.bytes()), {"'t'", "offset 8", "32"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.tensors = {tensor("t", {4}, 0, 0), tensor("t", {4}, 0, 32)}, .data = std::string(64, '\0')}.bytes()), {"'t'", "twice"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.tensors = {tensor("t", {16}, 0, 0), tensor("u", {4}, 0, 32)}, .data = std::string(96, '\0')}.bytes()), {"'t'", "'u'", "overlap"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.pairs = {pair_u32("general.alignment", 24)}}.bytes()), {"general.alignment", "24"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.pairs = {pair_u32("general.alignment", 0)}}.bytes()), {"general.alignment"}));
-  EXPECT_TRUE(mentions(refusal(Parts{.pairs = {text("general.alignment") + raw<uint32_t>(8) + text("32")}}.bytes()), {"general.alignment"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.tensors = {tensor("t", {4}, 0, 0)}}.bytes()), {"'t'", "16 bytes", "truncated"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.tensors = {tensor("t", {4}, 0, 1ull << 62)}, .data = std::string(16, '\0')}.bytes()), {"'t'", "4611686018427387904"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.tensors = {tensor("t", {1ull << 63}, 0, 0)}}.bytes()), {"'t'", "9223372036854775808"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.tensors = {tensor("t", {1ull << 32, 1ull << 32}, 0, 0)}}.bytes()), {"'t'", "overflow"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.tensors = {tensor("t", {33}, 8, 0)}, .data = std::string(68, '\0')}.bytes()), {"'t'", "Q8_0", "32"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.tensors = {tensor("t", std::vector<uint64_t>(9, 1), 0, 0)}}.bytes()), {"'t'", "9 dimensions"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.tensors = {tensor("t", {4}, 0, 8)}, .data = std::string(64, '\0')}.bytes()), {"'t'", "offset 8", "32"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.tensors = {tensor("t", {4}, 0, 0), tensor("t", {4}, 0, 32)}, .data = std::string(64, '\0')}.bytes()), {"'t'", "twice"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.tensors = {tensor("t", {16}, 0, 0), tensor("u", {4}, 0, 32)}, .data = std::string(96, '\0')}.bytes()), {"'t'", "'u'", "overlap"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.pairs = {pair_u32("general.alignment", 24)}}.bytes()), {"general.alignment", "24"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.pairs = {pair_u32("general.alignment", 0)}}.bytes()), {"general.alignment"}));
+  EXPECT_TRUE(mentions(gguf_refusal(Parts{.pairs = {text("general.alignment") + raw<uint32_t>(8) + text("32")}}.bytes()), {"general.alignment"}));
 }
 
 TEST(Gguf, TensorsOfTypesWeCannotReadAreListed) {

@@ -28,7 +28,7 @@ void expect_near(const std::vector<float>& got, const std::vector<double>& expec
   for (size_t i = 0; i < got.size(); i++) EXPECT_NEAR(got[i] / expected[i], 1.0, 2e-6) << "frequency " << i;
 }
 
-std::string message_of(const Json& parameters, RopeOptions options = {.n_rot = 16, .max_context = 512}) {
+std::string rope_message(const Json& parameters, RopeOptions options = {.n_rot = 16, .max_context = 512}) {
   try {
     make_rope(parameters, options);
   } catch (const Error& e) {
@@ -137,14 +137,14 @@ TEST(Rope, LongropeChangesItsListPastTheTrainedLength) {
 }
 
 TEST(Rope, BadParametersAreRefusedByName) {
-  EXPECT_NE(message_of({{"rope_type", "spiral"}, {"rope_theta", 1e4}}).find("\"spiral\""), std::string::npos);
-  EXPECT_NE(message_of({{"rope_type", "spiral"}, {"rope_theta", 1e4}}).find("longrope"), std::string::npos);
-  EXPECT_NE(message_of({{"rope_type", "linear"}, {"rope_theta", 1e4}}).find("\"factor\" is missing"), std::string::npos);
-  EXPECT_NE(message_of({{"rope_type", "linear"}, {"rope_theta", 1e4}, {"factor", -2}}).find("-2"), std::string::npos);
-  EXPECT_NE(message_of({{"rope_type", "default"}, {"rope_theta", "many"}}).find("\"many\""), std::string::npos);
-  EXPECT_NE(message_of({{"rope_type", "llama3"}, {"rope_theta", 1e4}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}).find("high_freq_factor"), std::string::npos);
-  EXPECT_NE(message_of({{"rope_type", "longrope"}, {"rope_theta", 1e4}, {"short_factor", {1, 2}}, {"long_factor", {1, 2}}}).find("2 entries where 8"), std::string::npos);
-  EXPECT_NE(message_of({{"rope_type", "default"}, {"rope_theta", 1e4}}, {.n_rot = 7, .max_context = 64}).find("7 rotated dimensions"), std::string::npos);
+  EXPECT_NE(rope_message({{"rope_type", "spiral"}, {"rope_theta", 1e4}}).find("\"spiral\""), std::string::npos);
+  EXPECT_NE(rope_message({{"rope_type", "spiral"}, {"rope_theta", 1e4}}).find("longrope"), std::string::npos);
+  EXPECT_NE(rope_message({{"rope_type", "linear"}, {"rope_theta", 1e4}}).find("\"factor\" is missing"), std::string::npos);
+  EXPECT_NE(rope_message({{"rope_type", "linear"}, {"rope_theta", 1e4}, {"factor", -2}}).find("-2"), std::string::npos);
+  EXPECT_NE(rope_message({{"rope_type", "default"}, {"rope_theta", "many"}}).find("\"many\""), std::string::npos);
+  EXPECT_NE(rope_message({{"rope_type", "llama3"}, {"rope_theta", 1e4}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}).find("high_freq_factor"), std::string::npos);
+  EXPECT_NE(rope_message({{"rope_type", "longrope"}, {"rope_theta", 1e4}, {"short_factor", {1, 2}}, {"long_factor", {1, 2}}}).find("2 entries where 8"), std::string::npos);
+  EXPECT_NE(rope_message({{"rope_type", "default"}, {"rope_theta", 1e4}}, {.n_rot = 7, .max_context = 64}).find("7 rotated dimensions"), std::string::npos);
 }
 
 }  // namespace

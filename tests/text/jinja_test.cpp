@@ -8,20 +8,10 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "text/day_of_the_cases.h"
 
 namespace ridge {
 namespace {
-
-std::tm day_of_the_cases() {
-  std::tm day{};
-  day.tm_year = 126;
-  day.tm_mon = 10;
-  day.tm_mday = 15;
-  day.tm_hour = 12;
-  day.tm_isdst = -1;
-  std::mktime(&day);
-  return day;
-}
 
 std::string render(std::string_view source, const Json& variables = Json::object()) {
   return JinjaTemplate(source, "t.jinja").render(variables, day_of_the_cases());

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "text/chat.h"
+#include "text/day_of_the_cases.h"
 
 namespace ridge {
 namespace {
@@ -15,17 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 
 // The cases were rendered on 15 November 2026.
-std::tm day_of_the_cases() {
-  std::tm day{};
-  day.tm_year = 126;
-  day.tm_mon = 10;
-  day.tm_mday = 15;
-  day.tm_hour = 12;
-  day.tm_isdst = -1;
-  std::mktime(&day);
-  return day;
-}
-
 struct Tally {
   int n_templates = 0, n_cases = 0, n_errors = 0;
 };
