@@ -5,7 +5,7 @@ arch=$1 triple=$2 source=$3 build=$4
 for tool in "$triple-g++" "qemu-$arch-static"; do
   command -v "$tool" >/dev/null || { echo "skipped: $tool is not installed"; exit 77; }
 done
-cmake -S "$source" -B "$build" -G Ninja -DRIDGE_CORE_ONLY=ON -DRIDGE_CUDA=OFF \
+cmake -S "$source" -B "$build" -G Ninja -DRIDGE_CORE_ONLY=ON -DRIDGE_CUDA=OFF -DCMAKE_UNITY_BUILD=ON \
   -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$arch" -DCMAKE_CXX_COMPILER="$triple-g++" -DCMAKE_C_COMPILER="$triple-gcc" \
   >"$build.configure.log" 2>&1 || { cat "$build.configure.log"; exit 1; }
 ninja -C "$build" test_formats test_conformance
