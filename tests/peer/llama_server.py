@@ -29,6 +29,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--folder", default=os.path.join(tempfile.gettempdir(), "ridge-serving"))
+    parser.add_argument("--activations", default="auto", help="of ridge; i8 is what the peer computes with")
     parser.add_argument("--only", choices=["ridge", "peer"], help="one side alone, to look at it")
     args = parser.parse_args()
     peer = serving.environment_path("RIDGE_LLAMA_SERVER")
@@ -48,7 +49,7 @@ def main():
         for n in map(int, args.streams.split(",")):
             context = (PREFIX + REST + NEW + 64) // 64 * 64
             results = {}
-            sides = {"ridge": [args.ridge, "serve", model, "--threads", args.threads, "--max-num-seqs", n, "--max-model-len", context, "--no-access-log"],
+            sides = {"ridge": [args.ridge, "serve", model, "--threads", args.threads, "--max-num-seqs", n, "--max-model-len", context, "--activations", args.activations, "--no-access-log"],
                      "peer": [peer, "-m", model, "-t", args.threads, "-np", n, "-c", n * context, "--no-webui"]}
             for side, command in sides.items():
                 if args.only and side != args.only:
