@@ -11,6 +11,8 @@ namespace {
 
 constexpr int kLeastChunk = 16;              // tokens: fewer at a time are a waste of the weights that are read for them
 constexpr int kUnknownChunk = 64;            // tokens beside decodes while nothing is known about their cost
+constexpr double kShortPrompt = 128;         // decode steps: a prompt that takes no longer is short beside its answer
+constexpr double kMostSlowdown = 8;          // by short prompts
 constexpr int kRefresh = 64;                 // steps after which decodes run alone once, to see what they cost
 
 template <class Container>
@@ -72,6 +74,18 @@ void Scheduler::grant_prefills(Budget& budget, bool shortest_first) {
     if (sequence->state == SeqState::running) grant(*sequence, budget);
 }
 
+// Of those that could be worked on now: prompts that take no longer than that, all in all.
+int Scheduler::n_short_prefills(double seconds) const {
+  int n = 0;
+  const auto count = [&](const Sequence& s) {
+    const int n_new = s.n_known() - s.n_cached;
+    if (!is_decode(s) && s.waits_for == 0 && costs_.prefill_seconds(n_new, costs_.attended(s.n_cached, n_new)) <= seconds) n++;
+  };
+  for (const auto& s : running_) count(*s);
+  for (size_t i = 0; i < std::min(waiting_.size(), free_slots_.size()); ++i) count(*waiting_[i]);
+  return n;
+}
+
 // How much time of this step prefill may take beside the decodes that were granted.
 void Scheduler::limit_prefill(Budget& budget) {
   if (plan_.grants.empty() || (limits_.max_slowdown <= 0 && limits_.target_ttft <= 0 && limits_.target_tpot <= 0)) return;
@@ -103,7 +117,9 @@ void Scheduler::limit_prefill(Budget& budget) {
     budget.seconds = decodes * share / (1 - share);
   } else {
     // The time is shared between those who wait and those who decode: one newcomer may slow them down so far, as many newcomers as decodes just as far, more of them further.
-    budget.seconds = limits_.max_slowdown * decodes * std::max(1.0, double(n_prefills) / n_decodes);
+    // Several prompts that are short beside an answer soon go before everything: answers that start one by one would read the weights for a few tokens at a time.
+    const int n_short = n_short_prefills(kShortPrompt * decodes);
+    budget.seconds = decodes * std::max(limits_.max_slowdown * std::max(1.0, double(n_prefills) / n_decodes), std::min(limits_.max_slowdown * n_short * n_short, kMostSlowdown));
   }
 }
 

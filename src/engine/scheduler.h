@@ -81,6 +81,7 @@ class Scheduler {
   };
   bool before(const Sequence& a, const Sequence& b) const;      // in the order of service
   bool reserve(Track& track, int n_tokens);
+  int n_short_prefills(double seconds) const;
   int chunk_of(const Sequence& sequence, const Budget& budget) const;   // tokens it may compute now; 0: none
   int within_time(const Sequence& sequence, int n, const Budget& budget) const;
   bool grant(Sequence& sequence, Budget& budget);               // false: it was preempted or is out of memory

@@ -184,6 +184,22 @@ TEST(Admission, ALongPromptDoesNotStallThoseThatDecode) {
   }
 }
 
+TEST(Admission, ManyShortPromptsAtOnceAreAnsweredSoonAndOneAloneSlowsNobodyDown) {
+  Machine m({16, 512, 16, Policy::first_come, 0.5});
+  uint64_t id = 1;
+  for (; id <= 4; ++id) m.add(sequence_of(id, 0, 16), 100000);
+  for (int i = 0; i < 300; ++i) m.step();
+  m.add(sequence_of(id++, 0, 128), 100000);
+  double worst = 0;
+  while (m.n_prefilled[id - 1] < 128) m.step(), worst = std::max(worst, m.seconds / m.seconds_of_decodes);
+  EXPECT_LT(worst, 1.8);
+  const double alone = 8 * m.cost(0, 128);
+  double waited = 0;
+  for (int i = 0; i < 8; ++i) m.add(sequence_of(id++, 0, 128), 100000);
+  while (m.n_prefilled[id - 1] < 128) m.step(), waited += m.seconds;
+  EXPECT_LT(waited, 1.6 * alone) << "they shared with those that decode";
+}
+
 TEST(Admission, AShortPromptIsNotHeldUpByALongOne) {
   Machine m({16, 512, 16, Policy::first_come, 0.8, 0, 0, 64, 28});
   for (uint64_t id = 1; id <= 8; ++id) m.add(sequence_of(id, 0, 100), 100'000);
