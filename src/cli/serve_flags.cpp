@@ -64,7 +64,7 @@ void add_engine_flags(CLI::App& c, ServeFlags& f) {
   c.add_option("--scheduling-policy", f.policy, "Who is taken from the queue first: fcfs, priority, or lpm (longest cached prefix)")->check(CLI::IsMember({"fcfs", "priority", "lpm"}))->capture_default_str()->group(group);
   c.add_option("--target-ttft-ms", f.target_ttft_ms, "Wanted time to the first token; 0: none")->check(CLI::NonNegativeNumber)->group(group);
   c.add_option("--target-tpot-ms", f.target_tpot_ms, "Wanted time per token; 0: none")->check(CLI::NonNegativeNumber)->group(group);
-  c.add_option("--max-slowdown", f.max_slowdown, "How much longer a step may get for those who are being answered when a new prompt is worked on beside them: 0.5 = 1.5 times; 0: no limit")
+  c.add_option("--max-slowdown", f.max_slowdown, "How much longer a step may get for those who are being answered when a new prompt is worked on beside them: 0.5 = 1.5 times (more when several short ones come at once); 0: no limit")
       ->check(CLI::Range(0.0, 1000.0))->capture_default_str()->group(group);
   c.add_option("--max-queue", f.max_queue, "Requests that may wait or run; more are answered with 429")->check(CLI::Range(1, 1000000))->capture_default_str()->group(group);
   c.add_option("--max-per-user", f.max_per_user, "Requests of one user (the API's field) at a time; 0: no limit")->check(CLI::NonNegativeNumber)->group(group);

@@ -239,7 +239,6 @@ def main():
     parser.add_argument("--kv-gb", type=float, default=0.002)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sanitized", action="store_true")
-    parser.add_argument("--plain", dest="sanitized", action="store_false")
     ours, more = (sys.argv[1:], []) if "--" not in sys.argv else (sys.argv[1:sys.argv.index("--")], sys.argv[sys.argv.index("--") + 1:])
     args = parser.parse_args(ours)
     args.more = more
