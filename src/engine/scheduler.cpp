@@ -74,15 +74,18 @@ void Scheduler::grant_prefills(Budget& budget, bool shortest_first) {
     if (sequence->state == SeqState::running) grant(*sequence, budget);
 }
 
-// Of those that could be worked on now: prompts that take no longer than that, all in all.
+// Of those that could be worked on now: prompts of which what is not cached takes no longer than that, all in all.
 int Scheduler::n_short_prefills(double seconds) const {
   int n = 0;
-  const auto count = [&](const Sequence& s) {
-    const int n_new = s.n_known() - s.n_cached;
-    if (!is_decode(s) && s.waits_for == 0 && costs_.prefill_seconds(n_new, costs_.attended(s.n_cached, n_new)) <= seconds) n++;
+  const auto count = [&](const Sequence& s, int n_cached) {
+    const int n_new = s.n_known() - n_cached;
+    if (!is_decode(s) && s.waits_for == 0 && costs_.prefill_seconds(n_new, costs_.attended(n_cached, n_new)) <= seconds) n++;
   };
-  for (const auto& s : running_) count(*s);
-  for (size_t i = 0; i < std::min(waiting_.size(), free_slots_.size()); ++i) count(*waiting_[i]);
+  for (const auto& s : running_) count(*s, s->n_cached);
+  for (size_t i = 0; i < std::min(waiting_.size(), free_slots_.size()); ++i) {
+    const Sequence& s = *waiting_[i];
+    count(s, tree_ && tree_->shared() && s.reuses_prefix ? tree_->match(s.place, s.track.rope_class, s.tokens) : 0);
+  }
   return n;
 }
 
