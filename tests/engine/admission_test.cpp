@@ -185,18 +185,18 @@ TEST(Admission, ALongPromptDoesNotStallThoseThatDecode) {
 }
 
 TEST(Admission, ManyShortPromptsAtOnceAreAnsweredSoonAndOneAloneSlowsNobodyDown) {
-  Machine m({16, 512, 16, Policy::first_come, 0.5});
+  Machine m({16, 512, 16, Policy::first_come, 0.5, 0, 0, 64, 28});
   uint64_t id = 1;
   for (; id <= 4; ++id) m.add(sequence_of(id, 0, 16), 100000);
-  for (int i = 0; i < 300; ++i) m.step();
+  for (int i = 0; i < 300; ++i) m.step(28);
   m.add(sequence_of(id++, 0, 128), 100000);
   double worst = 0;
-  while (m.n_prefilled[id - 1] < 128) m.step(), worst = std::max(worst, m.seconds / m.seconds_of_decodes);
+  while (m.n_prefilled[id - 1] < 128) m.step(28), worst = std::max(worst, m.seconds / m.seconds_of_decodes);
   EXPECT_LT(worst, 1.8);
   const double alone = 8 * m.cost(0, 128);
   double waited = 0;
   for (int i = 0; i < 8; ++i) m.add(sequence_of(id++, 0, 128), 100000);
-  while (m.n_prefilled[id - 1] < 128) m.step(), waited += m.seconds;
+  while (m.n_prefilled[id - 1] < 128) m.step(28), waited += m.seconds;
   EXPECT_LT(waited, 1.6 * alone) << "they shared with those that decode";
 }
 
