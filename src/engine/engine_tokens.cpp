@@ -9,6 +9,13 @@
 #include "model/diagnosis.h"
 
 namespace ridge {
+namespace {
+
+bool is_damaged(std::span<const float> logits) {
+  return std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x) || x == INFINITY; });
+}
+
+}  // namespace
 
 void Engine::State::collect(std::vector<Event>& events, const Plan& plan) {
   int logit_row = 0;
@@ -49,6 +56,7 @@ void Engine::State::look_at_row(Sequence& sequence, int position, int logit_row)
   const bool for_sink = sequence.wants_all_logits && sink, scores = position >= sequence.first_unscored() && position < sequence.n_prompt - 1;
   if (!for_sink && !scores) return;
   ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
+  if (is_damaged(logits)) fail("the logits at position {} hold what is not a number", position);
   if (for_sink) sink(sequence.id, position, logits);
   if (!scores) return;
   CHECK_EQ(position, sequence.first_unscored());
@@ -125,8 +133,7 @@ Event Engine::State::next_token(Sequence& sequence, int logit_row) {
 void Engine::State::fail_request(Event& event, const Sequence& sequence, const std::string& why) {
   event.sampled.clear();
   event.error = fmt::format("request {}, after {} tokens: {}", sequence.id, sequence.n_known(), why);
-  const bool damaged = std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x) || x == INFINITY; });
-  if (damaged) event.error += "; " + diagnose_step(*model, *file, adapted, step, workspace, kv.refs());
+  if (is_damaged(logits)) event.error += "; " + diagnose_step(*model, *file, adapted, step, workspace, kv.refs());
   finish(event, FinishReason::error);
 }
 

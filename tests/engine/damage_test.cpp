@@ -27,6 +27,18 @@ TEST(Damage, ARequestNamesTheLayerAndTensorThatHoldNan) {
     }
 }
 
+TEST(Damage, LogitsThatAreNotNumbersAreNotHandedOut) {
+  const char* const name = "model.layers.1.mlp.up_proj.weight";
+  const TinyModel tiny(Json::object(), 0, name);
+  Engine engine(tiny.checkpoint(), {.device = "cpu", .max_seqs = 1, .max_batch_tokens = 32});
+  engine.set_logits_sink([](uint64_t, int, std::span<const float>) { FAIL() << "somebody got them"; });
+  engine.submit({.prompt = {3, 4, 5}, .params = {.temperature = 0, .max_tokens = 0}, .wants_all_logits = true});
+  std::string error;
+  while (!engine.idle())
+    for (const Event& event : engine.step()) error += event.error;
+  EXPECT_NE(error.find(name), std::string::npos) << error;
+}
+
 TEST(Damage, WhatLiesOutsideOfLayersIsNamedToo) {
   const std::string error = error_of_request(TinyModel(Json::object(), 0, "lm_head.weight"), "ref");
   EXPECT_NE(error.find("the head"), std::string::npos) << error;
