@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <cstring>
+#include <iterator>
+#include <span>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -107,7 +108,10 @@ TensorSource converted(const WeightFile& file, const TensorInfo& info, FormatId 
 TensorSource f32_source(std::string name, std::vector<int64_t> shape, std::vector<float> values) {
   TensorSource source{.name = std::move(name), .format = FormatId::f32, .shape = std::move(shape)};
   CHECK_EQ(source.bytes(), values.size() * sizeof(float));
-  source.encode_row = [values = std::move(values), n = source.cols()](std::byte* out, int64_t r) { std::memcpy(out, values.data() + r * n, static_cast<size_t>(n) * sizeof(float)); };
+  source.encode_row = [values = std::move(values), n = source.cols()](std::byte* out, int64_t r) {
+    const auto row = std::as_bytes(std::span(values).subspan(static_cast<size_t>(r * n), static_cast<size_t>(n)));
+    std::copy(row.begin(), row.end(), out);                                 // a row may be empty
+  };
   return source;
 }
 

@@ -107,7 +107,7 @@ def add_vocabulary(source, target):
     with open(source, "rb") as f, open(target, "wb") as out:
         gguf = Gguf(f)
         n_vocab = gguf.rows["token_embd.weight"][1]
-        tokens = byte_characters() + ["\u0120t"]
+        tokens = byte_characters()[:128] + ["\u0120t"]               # no halves of characters: every token is text by itself
         tokens += [f"\u0120w{i}" for i in range(n_vocab - len(tokens) - 1)] + ["<|end|>"]
         kinds = [1] * (n_vocab - 1) + [3]
         keys = key_string("tokenizer.ggml.model", "gpt2") + key_string("tokenizer.ggml.pre", "qwen2") + key_strings("tokenizer.ggml.tokens", tokens)

@@ -67,12 +67,15 @@ inline F select(Mask m, F x, F y) { return map<F>([](uint32x4_t k, V p, V q) { r
 
 using W = int32x4_t;
 inline I iset1(int32_t x) { const W v = vdupq_n_s32(x); return {v, v, v, v}; }
+// Sums wrap around, as on every ISA: GCC has them on signed numbers as ordinary additions, which must not.
+inline uint32x4_t bits(W x) { return vreinterpretq_u32_s32(x); }
+inline W wrapped(uint32x4_t x) { return vreinterpretq_s32_u32(x); }
 inline I izero() { return iset1(0); }
 inline I iload(const int32_t* p) { return {vld1q_s32(p), vld1q_s32(p + 4), vld1q_s32(p + 8), vld1q_s32(p + 12)}; }
 inline void istore(int32_t* p, I x) { vst1q_s32(p, x.a); vst1q_s32(p + 4, x.b); vst1q_s32(p + 8, x.c); vst1q_s32(p + 12, x.d); }
-inline I iadd(I x, I y) { return map<I>([](W p, W q) { return vaddq_s32(p, q); }, x, y); }
-inline I isub(I x, I y) { return map<I>([](W p, W q) { return vsubq_s32(p, q); }, x, y); }
-inline I imul(I x, I y) { return map<I>([](W p, W q) { return vmulq_s32(p, q); }, x, y); }
+inline I iadd(I x, I y) { return map<I>([](W p, W q) { return wrapped(vaddq_u32(bits(p), bits(q))); }, x, y); }
+inline I isub(I x, I y) { return map<I>([](W p, W q) { return wrapped(vsubq_u32(bits(p), bits(q))); }, x, y); }
+inline I imul(I x, I y) { return map<I>([](W p, W q) { return wrapped(vmulq_u32(bits(p), bits(q))); }, x, y); }
 inline I and_(I x, I y) { return map<I>([](W p, W q) { return vandq_s32(p, q); }, x, y); }
 inline I or_(I x, I y) { return map<I>([](W p, W q) { return vorrq_s32(p, q); }, x, y); }
 inline I xor_(I x, I y) { return map<I>([](W p, W q) { return veorq_s32(p, q); }, x, y); }
