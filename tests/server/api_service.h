@@ -1,5 +1,6 @@
 // The APIs over a live engine without HTTP: requests go straight to the routes, and what would be sent is kept.
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -33,7 +34,7 @@ class KeptReply : public HttpReply {
   bool gone() const override { return is_gone_; }
   void post(std::function<void()> work) override {
     const std::lock_guard lock(mutex_);
-    work_.push_back(std::move(work));
+    if (!is_forgotten_) work_.push_back(std::move(work));
     changed_.notify_all();
   }
   void note(std::string text) override { notes += text + "\n"; }
@@ -59,6 +60,15 @@ class KeptReply : public HttpReply {
     is_gone_ = true;
     if (gone_) gone_();
   }
+  // Lets go of what still holds this reply: the work that nobody waited for.
+  void forget() {
+    std::deque<std::function<void()>> work;
+    std::function<void()> gone;
+    const std::lock_guard lock(mutex_);
+    is_forgotten_ = true;
+    work.swap(work_);
+    gone.swap(gone_);
+  }
 
   int status = 0;
   std::string content_type, body, notes;
@@ -79,7 +89,8 @@ class KeptReply : public HttpReply {
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
   std::function<void()> gone_;
-  bool is_gone_ = false;
+  std::atomic<bool> is_gone_ = false;
+  bool is_forgotten_ = false;
 };
 
 // ridge-tiny, loaded once per program.
@@ -96,10 +107,15 @@ class ApiService {
     service = std::make_shared<Service>(Service{checkpoint, *tokenizer, chat_template, AnswerFormat::for_template(chat_template.source()), grammars, thread, engine, std::move(options)});
     routes.open(service);
   }
-  ~ApiService() { routes.close(); }
+  ~ApiService() {
+    routes.close();
+    for (const auto& started : started_)
+      if (const auto reply = started.lock()) reply->forget();
+  }
 
   std::shared_ptr<KeptReply> start(const std::string& path, const std::string& body, const std::string& method = "POST") {
     auto reply = std::make_shared<KeptReply>();
+    started_.push_back(reply);
     HttpRequest request{.method = method, .path = path, .body = body, .id = "1"};
     routes.handle(request, reply);
     return reply;
@@ -122,6 +138,9 @@ class ApiService {
   EngineThread thread;
   std::shared_ptr<Service> service;
   Routes routes;
+
+ private:
+  std::vector<std::weak_ptr<KeptReply>> started_;
 };
 
 inline ApiService& tiny_service() {
