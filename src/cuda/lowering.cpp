@@ -35,14 +35,25 @@ class Lowering {
   size_t emit(const Activate& op, size_t) { return activate(op, launch_), 1; }
   size_t emit(const GatherRows& op, size_t) { return gather_rows(op, launch_), 1; }
   size_t emit(const ScaleCap& op, size_t) { return scale_cap(op, launch_), 1; }
-  size_t emit(const RopeStore& op, size_t) { return rope_store(op, nullptr, nullptr, launch_), 1; }
+  size_t emit(const RopeStore& op, size_t i) { return emit_rope(op, nullptr, nullptr, i); }
 
   size_t emit(const HeadNorm& op, size_t i) {
     const auto* second = at<HeadNorm>(i + 1);
     const auto* rope = at<RopeStore>(second ? i + 2 : i + 1);
     const auto norms = [&](const HeadNorm& n, const Tensor& x, int n_heads) { return n.x.data == x.data && n.n_heads == n_heads && n.x.cols == n_heads * rope->head_dim; };
-    if (rope && norms(op, rope->q, rope->n_heads) && (!second || norms(*second, rope->k, rope->n_kv_heads))) return rope_store(*rope, &op, second, launch_), second ? 3 : 2;
+    if (rope && norms(op, rope->q, rope->n_heads) && (!second || norms(*second, rope->k, rope->n_kv_heads))) {
+      const size_t n_norms = second ? 2 : 1;
+      return n_norms + emit_rope(*rope, &op, second, i + n_norms);
+    }
     return head_norm(op, launch_), 1;
+  }
+
+  size_t emit_rope(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, size_t i) {
+    const auto* a = at<PagedAttention>(i + 1);
+    if (a && a->q.rows <= kFewTokens && a->q.data == op.q.data && a->q.rows == op.q.rows && a->n_heads == op.n_heads && a->n_kv_heads == op.n_kv_heads && a->head_dim == op.head_dim &&
+        a->kv.base == op.kv.base && a->kv.offsets == op.kv.offsets && a->kv.group == op.kv.group && decode_attention_takes(*a, launch_))
+      return decode_attention(*a, op, q_norm, k_norm, launch_), 2;
+    return rope_store(op, q_norm, k_norm, launch_), 1;
   }
 
   size_t emit(const AddNorm& op, size_t i) {
@@ -117,6 +128,7 @@ class Lowering {
 
   const std::vector<Op>& ops_;
   const Launch& launch_;
+  static constexpr int kFewTokens = 8;
   const AddNorm* added_ = nullptr;           // whose addition is done
   const std::byte* activated_ = nullptr;     // the tensor that launch_.activated holds in bf16 for the op at activated_for_
   size_t activated_for_ = 0;

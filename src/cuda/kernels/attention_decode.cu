@@ -1,196 +1,322 @@
 // Attention for a step of single tokens, where the time from q to the result is what counts: the arithmetic of lib/flash.h, bit for bit. A block of four warps takes one
-// row, one KV head with the query heads that share it, and one tile of 128 positions: each warp scores 32 of them, and sums weights times V for a quarter of the
-// dimensions. K and V of earlier steps depend on nothing in this one, so they are on their way before the kernel waits for the projections; after the wait there are
-// only the new positions and q to load. A second kernel folds the tiles.
+// row, one KV head with the query heads that share it, and tiles of 128 positions, from the newest on: each warp scores 32 of them, and sums weights times V for a quarter
+// of the dimensions. K and V of earlier steps depend on nothing in this one, so those of the first tile are on their way before the kernel waits for the projections; K of
+// the next tile comes while this one's weights are made and V is summed, V after that. Two blocks a multiprocessor walk over all tiles of a long context.
+//
+// Norms and rotation of the new q and k are done on the way (Rotation): as a kernel of its own they took 3 us of a layer, most of it waiting. The block of a row's newest
+// tile also puts its K and V into their page; rows of the same sequence make the new keys they see for themselves, out of the projections.
+//
+// Tiles leave o [row][tile][head][kDim], then m and l [row][tile][head], in scratch. A second kernel folds them: a warp for a head where tiles are few, a block for
+// 32 dimensions of it where they are many. On the H200 32k positions stream at 0.92 of the bandwidth, and their fold takes 5 us.
+#include <algorithm>
+
 #include "cuda/kernels/flash.h"
 #include "cuda/lib/flash_mma.h"
 #include "cuda/lib/launch.h"
+#include "cuda/lib/rotate.h"
 
 namespace ridge::cuda {
 namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * 32;
-constexpr int kMaxBlocks = 4096;                                            // beyond, K and V stream anyway, and a warp a tile does with less shared memory
+constexpr int kMaxBlocks = 4096;                                            // of a tile each: beyond, where there are many rows, a warp a tile does with less shared memory
+constexpr int kFewTiles = 8;                                                // a warp holds those of a head at once
+constexpr int kGroup = 16, kGroups = kFlashTile / kGroup;                   // positions that never straddle a page
 constexpr int kWeightStride = kFlashTile / 2 + 4, kSumStride = kFlashTile + 8;      // words a row of p: as operands, and in f32 for their sum
 
 struct Seen { int from, to; };                                              // positions
 __device__ Seen seen_by(const PagedAttention& op, int position) { return {op.window > 0 ? max(0, position - op.window + 1) : 0, position + 1}; }
 
+struct Rotation {                                                           // of what the projections left in op.q, k and v
+  Tensor k, v, angles;
+  NormOfHeads q_norm, k_norm;
+  int n_rot;
+  RopeStyle style;
+};
+
 template <int kDim>
 struct Shared {
   std::byte keys[kFlashTile * 2 * kDim], values[kFlashTile * 2 * kDim];     // chunk c of row r lies at c ^ (r % 8)
+  std::byte queries[16 * (2 * kDim + 16)];
   uint32_t weights[16 * kWeightStride];
   float sums[16 * kSumStride];
   float tops[kWarps][16];
+  float heads[kWarps][kDim];
 };
 
-// Scratch: [row][tile][head][m, l, o of kDim].
-template <class T, int kDim>
-__global__ void __launch_bounds__(kThreads) decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, float* partial) {
-  constexpr int kRowBytes = 2 * kDim, kChunks = kDim / 8;
+template <class T>
+__device__ T rounded(float v) {
+  if constexpr (std::is_same_v<T, __half>) return __float2half_rn(v);
+  else return __float2bfloat16_rn(v);
+}
+
+template <class T, int kDim, bool kRotates>
+__global__ void __launch_bounds__(kThreads, 2) decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step,
+                                                                 float* partial, int n_tiles) {
+  constexpr int kRowBytes = 2 * kDim, kChunks = kDim / 8, kQueryStride = 2 * kDim + 16, kOwn = kDim / 32;
   extern __shared__ __align__(1024) std::byte memory[];
   Shared<kDim>& s = *reinterpret_cast<Shared<kDim>*>(memory);
   start_dependents();
-  const int tile = blockIdx.x, kv_head = blockIdx.y, row = blockIdx.z, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-  const int share = op.n_heads / op.n_kv_heads, start = tile * kFlashTile;
+  const int kv_head = blockIdx.y, row = blockIdx.z, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  const int share = op.n_heads / op.n_kv_heads;
   const Seen seen = seen_by(op, step.positions[row]);
-  if (start + kFlashTile <= seen.from || start >= seen.to) return;
+  const int lowest = seen.from / kFlashTile, newest = (seen.to - 1) / kFlashTile;
+  if (newest - int(blockIdx.x) < lowest) return;
   const StepSeq& seq = step.seqs[step.seq_of[row]];
-  const int32_t* pages = step.pages + seq.first_page[op.kv.group];
-  const int first_new = seq.n_context - seq.n_rows;                         // from here on this step writes K and V
+  const int32_t* const pages = step.pages + seq.first_page[op.kv.group];
+  const int first_new = seq.n_context - seq.n_rows, first_row = seq.first_row;      // from here on this step writes K and V
+  const int page_bits = 31 - __clz(op.kv.page_size), page_mask = op.kv.page_size - 1;
 
-  const auto fetch = [&](int plane, std::byte* to, int from_row, int to_row) {
-#pragma unroll 8
-    for (int i = from_row * kChunks + int(threadIdx.x); i < to_row * kChunks; i += kThreads) {
-      const int r = i / kChunks, c = i % kChunks, p = start + r;
-      const bool valid = p >= seen.from && p < seen.to;
+  // The old or the new positions of a tile; what is not seen becomes zeros.
+  enum class Which { all, old, fresh };
+  const auto fetch = [&](int plane, std::byte* to, int tile, Which which) {
+    const int start = tile * kFlashTile, r0 = int(threadIdx.x) / kChunks, c = int(threadIdx.x) % kChunks;
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      const int p0 = start + j * kGroup;
+      const bool any = p0 < seen.to && p0 + kGroup > seen.from;
       const std::byte* from = op.kv.base;
-      if (valid) from = op.kv.plane(plane, pages[p / op.kv.page_size]) + 2 * (int64_t{kv_head} * op.kv.page_size + p % op.kv.page_size) * kDim + c * 16;
-      copy_chunk(to + r * kRowBytes + ((c ^ (r & 7)) << 4), from, valid);
+      if (any) from = op.kv.plane(plane, pages[p0 >> page_bits]) + int64_t{(kv_head << page_bits) + (p0 & page_mask)} * kRowBytes + c * 16;
+#pragma unroll
+      for (int i = 0; i < kGroup * kChunks / kThreads; ++i) {
+        const int r = i * (kThreads / kChunks) + r0, p = p0 + r, at = j * kGroup + r;
+        const bool valid = p >= seen.from && p < seen.to, fresh = valid && p >= first_new;
+        if (which == Which::all || fresh == (which == Which::fresh)) copy_chunk(to + at * kRowBytes + ((c ^ (at & 7)) << 4), valid ? from + r * kRowBytes : op.kv.base, valid);
+      }
     }
   };
-  const int n_old = min(max(first_new - start, 0), kFlashTile);
-  fetch(0, s.keys, 0, n_old);
-  fetch(1, s.values, 0, n_old);
-  await_predecessors();
-  fetch(0, s.keys, n_old, kFlashTile);
-  fetch(1, s.values, n_old, kFlashTile);
+  const Which alone = kRotates ? Which::old : Which::all;                   // what comes from pages once the projections are there
+  int tile = newest - int(blockIdx.x);
+  fetch(0, s.keys, tile, Which::old);
   commit_chunks();
-  uint32_t queries[kDim / 16][4];
-  load_queries<T>(queries, q, [&](int r) {
-    const int head = g + 8 * r;
-    return head < share ? reinterpret_cast<const float*>(op.q.data + row * op.q.stride) + (kv_head * share + head) * kDim : nullptr;
-  });
-  await_chunks<0>();
-  __syncthreads();
+  fetch(1, s.values, tile, Which::old);
+  commit_chunks();
+  if constexpr (kRotates) {
+    if (const int d = 8 * int(threadIdx.x); d < kDim) {
+      if (rotation.q_norm.weight) asm volatile("prefetch.global.L2 [%0];" ::"l"(rotation.q_norm.weight + kv_head * share * rotation.q_norm.head_stride + d));
+      if (rotation.k_norm.weight) asm volatile("prefetch.global.L2 [%0];" ::"l"(rotation.k_norm.weight + kv_head * rotation.k_norm.head_stride + d));
+    }
+    for (int i = share * kQueryStride / 4 + threadIdx.x; i < 16 * kQueryStride / 4; i += kThreads) reinterpret_cast<uint32_t*>(s.queries)[i] = 0;
+  }
+  await_predecessors();
 
-  // Position 32 warp + 8 j + 2 q + e of the tile is scores[4 j + 2 r + e].
-  float scores[16];
+  // A warp's part in making the tile's new rows and, with_queries, the queries: heads of q, then new keys, then new values.
+  const auto project = [&](int tile, bool with_queries) {
+    const int start = tile * kFlashTile, from = max(max(first_new, start), seen.from), n_new = max(min(seen.to, start + kFlashTile) - from, 0);
+    const int n_q = with_queries ? share : 0, n_items = n_q + 2 * n_new;
+    struct Raw { float value[kOwn], weight[kOwn], cosine[kOwn], sine[kOwn]; };
+    const auto is_q = [&](int item) { return item < n_q; };
+    const auto is_v = [&](int item) { return item >= n_q + n_new; };
+    const auto token = [&](int item) { return is_q(item) ? row : first_row + (from + (item - n_q) % max(n_new, 1)) - first_new; };
+    const auto turns = [&](int item, int d) { return rotation.angles.data && !is_v(item) && d < rotation.n_rot; };
+    const auto load = [&](Raw& raw, int item) {
+      if (item >= n_items) return;
+      const Tensor& x = is_q(item) ? op.q : is_v(item) ? rotation.v : rotation.k;
+      const NormOfHeads& norm = is_q(item) ? rotation.q_norm : rotation.k_norm;
+      const int head = is_q(item) ? kv_head * share + item : kv_head;
+      const float* values = reinterpret_cast<const float*>(x.data + token(item) * x.stride) + head * kDim;
+      const float* angles = reinterpret_cast<const float*>(rotation.angles.data + token(item) * rotation.angles.stride);
 #pragma unroll
-  for (int i = 0; i < 16; ++i) scores[i] = 0;
-#pragma unroll
-  for (int k = 0; k < kDim / 16; ++k)
-#pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      // Matrices: positions 0-7 at both halves of the 16 dimensions, then positions 8-15.
-      const int r = warp * 32 + pair * 16 + lane / 16 * 8 + lane % 8, c = 2 * k + lane / 8 % 2;
-      uint32_t b[4];
-      load_four_matrices<false>(b, s.keys + r * kRowBytes + ((c ^ (r & 7)) << 4));
-      flash_mma<T>(scores + 8 * pair, queries[k], b[0], b[1]);
-      flash_mma<T>(scores + 8 * pair + 4, queries[k], b[2], b[3]);
-    }
-  if (op.softcap > 0) {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) scores[i] = op.softcap * tanhf(scores[i] * op.scale / op.softcap);
-  }
-#pragma unroll
-  for (int j = 0; j < 4; ++j)
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int p = start + 32 * warp + 8 * j + 2 * q + e;
-      if (p < seen.from || p >= seen.to) scores[4 * j + e] = scores[4 * j + 2 + e] = -CUDART_INF_F;
-    }
-  float top[2];
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    top[r] = scores[2 * r];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) top[r] = fmaxf(top[r], fmaxf(scores[4 * j + 2 * r], scores[4 * j + 2 * r + 1]));
-    top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 1));
-    top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 2));
-    if (q == 0) s.tops[warp][g + 8 * r] = top[r];
-  }
-  __syncthreads();
-  const float factor = exponent_factor(op);
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int head = g + 8 * r;
-    top[r] = fmaxf(fmaxf(s.tops[0][head], s.tops[1][head]), fmaxf(s.tops[2][head], s.tops[3][head]));
-    const float base = top[r] == -CUDART_INF_F ? 0.0f : __fmul_rn(top[r], factor);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float a = exp2_fast(fmaf(scores[4 * j + 2 * r], factor, -base)), b = exp2_fast(fmaf(scores[4 * j + 2 * r + 1], factor, -base));
-      s.weights[head * kWeightStride + 16 * warp + 4 * j + q] = pack<T>(a, b);
-      *reinterpret_cast<float2*>(s.sums + head * kSumStride + 32 * warp + 8 * j + 2 * q) = {a, b};
-    }
-  }
-  __syncthreads();
-
-  float* const to = partial + ((int64_t{row} * gridDim.x + tile) * op.n_heads + kv_head * share) * (kDim + 2);
-  constexpr int kGroups = kDim / 16 / kWarps;                                // of 16 dimensions, a warp's
-  float out[kGroups * 8];
-#pragma unroll
-  for (int i = 0; i < kGroups * 8; ++i) out[i] = 0;
-#pragma unroll
-  for (int t = 0; t < kFlashTile / 16; ++t) {
-    uint32_t p[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) p[i] = s.weights[(g + 8 * (i % 2)) * kWeightStride + 8 * t + 4 * (i / 2) + q];
-#pragma unroll
-    for (int d = 0; d < kGroups; ++d) {
-      // Matrices: positions 0-7 and 8-15 at the first 8 dimensions, then at the next.
-      const int r = t * 16 + lane / 8 % 2 * 8 + lane % 8, c = 2 * (warp * kGroups + d) + lane / 16;
-      uint32_t b[4];
-      load_four_matrices<true>(b, s.values + r * kRowBytes + ((c ^ (r & 7)) << 4));
-      flash_mma<T>(out + 8 * d, p, b[0], b[1]);
-      flash_mma<T>(out + 8 * d + 4, p, b[2], b[3]);
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int head = g + 8 * r;
-    if (warp == 0) {
-      // In the order of softmax_tile: a lane's even and odd positions, then lanes.
-      float even = 0, odd = 0;
-#pragma unroll
-      for (int j = 0; j < 16; ++j) {
-        const float2 v = *reinterpret_cast<const float2*>(s.sums + head * kSumStride + 8 * j + 2 * q);
-        even = __fadd_rn(even, v.x);
-        odd = __fadd_rn(odd, v.y);
+      for (int i = 0; i < kOwn; ++i) {
+        const int d = lane + 32 * i;
+        raw.value[i] = __ldcg(values + d);
+        raw.weight[i] = norm.weight && !is_v(item) ? norm.weight[head * norm.head_stride + d] : 0.0f;
+        const bool t = turns(item, d);
+        const int angle = turn_of(d, rotation.n_rot, rotation.style).angle;
+        raw.cosine[i] = t ? __ldcg(angles + angle) : 0.0f;
+        raw.sine[i] = t ? __ldcg(angles + rotation.n_rot / 2 + angle) : 0.0f;
       }
-      float sum = __fadd_rn(even, odd);
-      sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
-      sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
-      if (q == 0 && head < share) *reinterpret_cast<float2*>(to + head * (kDim + 2)) = {top[r], sum};
-    }
-    if (head >= share) continue;
+    };
+    const auto finish = [&](Raw& raw, int item) {
+      if (item >= n_items) return;
+      const NormOfHeads& norm = is_q(item) ? rotation.q_norm : rotation.k_norm;
+      if (norm.weight && !is_v(item)) norm_head(raw.value, raw.weight, kDim, norm);
+      float* const head = s.heads[warp];
+      __syncwarp();
 #pragma unroll
-    for (int j = 0; j < 2 * kGroups; ++j)
-      *reinterpret_cast<float2*>(to + head * (kDim + 2) + 2 + warp * kGroups * 16 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+      for (int i = 0; i < kOwn; ++i) head[lane + 32 * i] = raw.value[i];
+      __syncwarp();
+      const int p = is_q(item) ? 0 : from + (item - n_q) % n_new, r = p - start;
+      std::byte* page = nullptr;
+      if (!is_q(item) && token(item) == row) page = op.kv.plane(is_v(item) ? 1 : 0, pages[p >> page_bits]) + int64_t{(kv_head << page_bits) + (p & page_mask)} * kRowBytes;
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+        const int d = lane + 32 * i;
+        const Turn turn = turn_of(d, rotation.n_rot, rotation.style);
+        const T v = rounded<T>(turns(item, d) ? turned(raw.value[i], head[turn.partner], raw.cosine[i], raw.sine[i], turn.first) : raw.value[i]);
+        std::byte* to = is_q(item) ? s.queries + item * kQueryStride + 2 * d : (is_v(item) ? s.values : s.keys) + r * kRowBytes + (((d / 8) ^ (r & 7)) << 4) + d % 8 * 2;
+        *reinterpret_cast<T*>(to) = v;
+        if (page) reinterpret_cast<T*>(page)[d] = v;
+      }
+    };
+    for (int item = warp; item < n_items; item += 2 * kWarps) {
+      Raw one, other;
+      load(one, item);
+      load(other, item + kWarps);
+      finish(one, item);
+      finish(other, item + kWarps);
+    }
+  };
+
+  uint32_t queries[kDim / 16][4];
+  if constexpr (!kRotates) {
+    fetch(0, s.keys, tile, Which::fresh);
+    fetch(1, s.values, tile, Which::fresh);
+    load_queries<T>(queries, q, [&](int r) {
+      const int head = g + 8 * r;
+      return head < share ? reinterpret_cast<const float*>(op.q.data + row * op.q.stride) + (kv_head * share + head) * kDim : nullptr;
+    });
+    commit_chunks();
+    await_chunks<0>();
+  }
+  const float factor = exponent_factor(op);
+  float2* const states = reinterpret_cast<float2*>(partial + op.q.rows * int64_t{n_tiles} * op.n_heads * kDim);
+  for (bool first = true; tile >= lowest; tile -= gridDim.x, first = false) {
+    const int start = tile * kFlashTile;
+    if constexpr (kRotates) {
+      if (first || start + kFlashTile > first_new) project(tile, first);
+    }
+    await_chunks<1>();
+    __syncthreads();
+    if constexpr (kRotates) {
+      if (first) {
+#pragma unroll
+        for (int k = 0; k < kDim / 16; ++k) load_four_matrices<false>(queries[k], s.queries + lane % 16 * kQueryStride + k * 32 + lane / 16 * 16);
+      }
+    }
+
+    // Position 32 warp + 8 j + 2 q + e of the tile is scores[4 j + 2 r + e].
+    float scores[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) scores[i] = 0;
+#pragma unroll
+    for (int k = 0; k < kDim / 16; ++k)
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair) {
+        // Matrices: positions 0-7 at both halves of the 16 dimensions, then positions 8-15.
+        const int r = warp * 32 + pair * 16 + lane / 16 * 8 + lane % 8, c = 2 * k + lane / 8 % 2;
+        uint32_t b[4];
+        load_four_matrices<false>(b, s.keys + r * kRowBytes + ((c ^ (r & 7)) << 4));
+        flash_mma<T>(scores + 8 * pair, queries[k], b[0], b[1]);
+        flash_mma<T>(scores + 8 * pair + 4, queries[k], b[2], b[3]);
+      }
+    if (op.softcap > 0) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) scores[i] = op.softcap * tanhf(scores[i] * op.scale / op.softcap);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int p = start + 32 * warp + 8 * j + 2 * q + e;
+        if (p < seen.from || p >= seen.to) scores[4 * j + e] = scores[4 * j + 2 + e] = -CUDART_INF_F;
+      }
+    float top[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      top[r] = scores[2 * r];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) top[r] = fmaxf(top[r], fmaxf(scores[4 * j + 2 * r], scores[4 * j + 2 * r + 1]));
+      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 1));
+      top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 2));
+      if (q == 0) s.tops[warp][g + 8 * r] = top[r];
+    }
+    __syncthreads();
+    const bool more = tile - int(gridDim.x) >= lowest;
+    if (more) fetch(0, s.keys, tile - int(gridDim.x), alone);
+    commit_chunks();
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int head = g + 8 * r;
+      top[r] = fmaxf(fmaxf(s.tops[0][head], s.tops[1][head]), fmaxf(s.tops[2][head], s.tops[3][head]));
+      const float base = top[r] == -CUDART_INF_F ? 0.0f : __fmul_rn(top[r], factor);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float a = exp2_fast(fmaf(scores[4 * j + 2 * r], factor, -base)), b = exp2_fast(fmaf(scores[4 * j + 2 * r + 1], factor, -base));
+        s.weights[head * kWeightStride + 16 * warp + 4 * j + q] = pack<T>(a, b);
+        *reinterpret_cast<float2*>(s.sums + head * kSumStride + 32 * warp + 8 * j + 2 * q) = {a, b};
+      }
+    }
+    await_chunks<1>();
+    __syncthreads();
+
+    constexpr int kMine = kDim / 16 / kWarps;                                // groups of 16 dimensions, a warp's
+    float out[kMine * 8];
+#pragma unroll
+    for (int i = 0; i < kMine * 8; ++i) out[i] = 0;
+#pragma unroll
+    for (int t = 0; t < kFlashTile / 16; ++t) {
+      uint32_t p[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[i] = s.weights[(g + 8 * (i % 2)) * kWeightStride + 8 * t + 4 * (i / 2) + q];
+#pragma unroll
+      for (int d = 0; d < kMine; ++d) {
+        // Matrices: positions 0-7 and 8-15 at the first 8 dimensions, then at the next.
+        const int r = t * 16 + lane / 8 % 2 * 8 + lane % 8, c = 2 * (warp * kMine + d) + lane / 16;
+        uint32_t b[4];
+        load_four_matrices<true>(b, s.values + r * kRowBytes + ((c ^ (r & 7)) << 4));
+        flash_mma<T>(out + 8 * d, p, b[0], b[1]);
+        flash_mma<T>(out + 8 * d + 4, p, b[2], b[3]);
+      }
+    }
+    const int64_t at = (int64_t{row} * n_tiles + tile) * op.n_heads + kv_head * share;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int head = g + 8 * r;
+      if (warp == 0) {
+        // In the order of softmax_tile: a lane's even and odd positions, then lanes.
+        float even = 0, odd = 0;
+#pragma unroll
+        for (int j = 0; j < 16; ++j) {
+          const float2 v = *reinterpret_cast<const float2*>(s.sums + head * kSumStride + 8 * j + 2 * q);
+          even = __fadd_rn(even, v.x);
+          odd = __fadd_rn(odd, v.y);
+        }
+        float sum = __fadd_rn(even, odd);
+        sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
+        sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
+        if (q == 0 && head < share) states[at + head] = {top[r], sum};
+      }
+      if (head >= share) continue;
+#pragma unroll
+      for (int j = 0; j < 2 * kMine; ++j) *reinterpret_cast<float2*>(partial + (at + head) * kDim + warp * kMine * 16 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+    }
+    if (!more) return;
+    __syncthreads();
+    fetch(1, s.values, tile - int(gridDim.x), alone);
+    commit_chunks();
   }
 }
 
-// One warp folds a head of a row: tiles in order, eight on their way.
+// One warp folds a head of a row: tiles in order, all of kFewTiles on their way at once.
 template <int kDim>
-__global__ void __launch_bounds__(32) decode_fold_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, const float* partial, int n_tiles) {
+__global__ void __launch_bounds__(32) fold_few_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, const float* partial, int n_tiles) {
   start_dependents();
-  constexpr int kOwn = kDim / 64, kAhead = 8;                                // kOwn: pairs a lane
+  constexpr int kOwn = kDim / 64;                                            // pairs a lane
   const int head = blockIdx.x, row = blockIdx.y, lane = threadIdx.x;
   const Seen seen = seen_by(op, step.positions[row]);
   const float factor = exponent_factor(op);
   const float* sinks = reinterpret_cast<const float*>(op.sinks.data);
-  const int last = (seen.to - 1) / kFlashTile;
-  const float* from = partial + (int64_t{row} * n_tiles * op.n_heads + head) * (kDim + 2);
+  const int first = seen.from / kFlashTile, last = (seen.to - 1) / kFlashTile;
+  const float2* const states = reinterpret_cast<const float2*>(partial + op.q.rows * int64_t{n_tiles} * op.n_heads * kDim);
+  await_predecessors();
+  float2 state[kFewTiles], v[kFewTiles][kOwn];
+#pragma unroll
+  for (int a = 0; a < kFewTiles; ++a) {
+    const int64_t at = (int64_t{row} * n_tiles + min(first + a, last)) * op.n_heads + head;
+    state[a] = __ldcg(states + at);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) v[a][i] = __ldcg(reinterpret_cast<const float2*>(partial + at * kDim) + i * 32 + lane);
+  }
   float m = -CUDART_INF_F, l = 0;
   float2 o[kOwn] = {};
-  await_predecessors();
-  for (int first = seen.from / kFlashTile; first <= last; first += kAhead) {
-    float2 state[kAhead], v[kAhead][kOwn];
 #pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      const float2* part = reinterpret_cast<const float2*>(from + int64_t{min(first + a, last)} * op.n_heads * (kDim + 2));
-      state[a] = __ldcg(part);
+  for (int a = 0; a < kFewTiles; ++a) {
+    if (first + a > last) break;
+    float keep, take;
+    fold(m, l, state[a].x, state[a].y, factor, keep, take);
 #pragma unroll
-      for (int i = 0; i < kOwn; ++i) v[a][i] = __ldcg(part + 1 + i * 32 + lane);
-    }
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) {
-      if (first + a > last) break;
-      float keep, take;
-      fold(m, l, state[a].x, state[a].y, factor, keep, take);
-#pragma unroll
-      for (int i = 0; i < kOwn; ++i) o[i] = {folded(o[i].x, v[a][i].x, keep, take), folded(o[i].y, v[a][i].y, keep, take)};
-    }
+    for (int i = 0; i < kOwn; ++i) o[i] = {folded(o[i].x, v[a][i].x, keep, take), folded(o[i].y, v[a][i].y, keep, take)};
   }
   const float norm = norm_of(m, l, factor, sinks ? sinks + head : nullptr);
   float* out = reinterpret_cast<float*>(op.out.data + row * op.out.stride) + head * kDim;
@@ -198,29 +324,90 @@ __global__ void __launch_bounds__(32) decode_fold_kernel(const __grid_constant__
   for (int i = 0; i < kOwn; ++i) *reinterpret_cast<float2*>(out + i * 64 + 2 * lane) = {__fmul_rn(o[i].x, norm), __fmul_rn(o[i].y, norm)};
 }
 
-template <class T, int kDim>
-void launch(const PagedAttention& op, const Launch& l, int n_tiles) {
-  const auto kernel = decode_tile_kernel<T, kDim>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(sizeof(Shared<kDim>)));
-  launch_kernel(kernel, dim3(n_tiles, op.n_kv_heads, op.q.rows), kThreads, int(sizeof(Shared<kDim>)), l.stream, op, l.step, l.attention_scratch);
-  launch_kernel(decode_fold_kernel<kDim>, dim3(op.n_heads, op.q.rows), 32, 0, l.stream, op, l.step, static_cast<const float*>(l.attention_scratch), n_tiles);
+// A block folds 32 dimensions of a head of a row, all tiles of 32k positions at once. The factors come from the tiles' running maximum, which a scan gives to all
+// of them together; then a warp adds the tiles in order.
+constexpr int kFoldThreads = 256;
+__global__ void __launch_bounds__(kFoldThreads) fold_many_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, const float* partial, int n_tiles) {
+  __shared__ __align__(16) float values[kFoldThreads][32];
+  __shared__ float2 factors[kFoldThreads];
+  __shared__ float sums[kFoldThreads], tops[kFoldThreads / 32];
+  start_dependents();
+  const int head = blockIdx.x, first_dim = blockIdx.y * 32, row = blockIdx.z, thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const Seen seen = seen_by(op, step.positions[row]);
+  const float factor = exponent_factor(op);
+  const float* sinks = reinterpret_cast<const float*>(op.sinks.data);
+  const int last = (seen.to - 1) / kFlashTile;
+  const float2* const states = reinterpret_cast<const float2*>(partial + op.q.rows * int64_t{n_tiles} * op.n_heads * op.head_dim);
+  float m = -CUDART_INF_F, l = 0, o = 0;
+  await_predecessors();
+  for (int base = seen.from / kFlashTile; base <= last; base += kFoldThreads) {
+    const int n = min(kFoldThreads, last - base + 1);
+    const auto place = [&](int tile) { return (int64_t{row} * n_tiles + base + tile) * op.n_heads + head; };
+    for (int i = thread; i < n * 8; i += kFoldThreads) copy_chunk(&values[i / 8][i % 8 * 4], partial + place(i / 8) * op.head_dim + first_dim + i % 8 * 4);
+    commit_chunks();
+    const float2 state = thread < n ? __ldcg(states + place(thread)) : float2{-CUDART_INF_F, 0};
+    float top = state.x;                                                     // of all tiles up to the thread's
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const float other = __shfl_up_sync(0xffffffffu, top, d);
+      if (lane >= d) top = fmaxf(top, other);
+    }
+    if (lane == 31) tops[warp] = top;
+    float before = __shfl_up_sync(0xffffffffu, top, 1), unused = 0;
+    if (lane == 0) before = -CUDART_INF_F;
+    __syncthreads();
+    before = fmaxf(before, m);
+    for (int w = 0; w < kFoldThreads / 32; ++w) {
+      if (w < warp) before = fmaxf(before, tops[w]);
+      m = fmaxf(m, tops[w]);
+    }
+    fold(before, unused, state.x, 0, factor, factors[thread].x, factors[thread].y);
+    sums[thread] = state.y;
+    await_chunks<0>();
+    __syncthreads();
+    if (warp == 0) {
+#pragma unroll 8
+      for (int i = 0; i < n; ++i) {
+        l = folded(l, sums[i], factors[i].x, factors[i].y);
+        o = folded(o, values[i][lane], factors[i].x, factors[i].y);
+      }
+    }
+    __syncthreads();
+  }
+  if (warp > 0) return;
+  const float norm = norm_of(m, l, factor, sinks ? sinks + head : nullptr);
+  reinterpret_cast<float*>(op.out.data + row * op.out.stride)[head * op.head_dim + first_dim + lane] = __fmul_rn(o, norm);
 }
 
 int tiles(const Launch& l) { return (l.max_context + kFlashTile - 1) / kFlashTile; }
 
+template <class T, int kDim, bool kRotates>
+void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l) {
+  const auto kernel = decode_tile_kernel<T, kDim, kRotates>;
+  const int n_tiles = tiles(l), n_walks = int(op.q.rows) * op.n_kv_heads, bytes = int(sizeof(Shared<kDim>));
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  launch_kernel(kernel, dim3(std::min(n_tiles, std::max(2, 2 * l.n_sms / n_walks)), op.n_kv_heads, op.q.rows), kThreads, bytes, l.stream, op, rotation, l.step, l.attention_scratch, n_tiles);
+  if (n_tiles <= kFewTiles) launch_kernel(fold_few_kernel<kDim>, dim3(op.n_heads, op.q.rows), 32, 0, l.stream, op, l.step, static_cast<const float*>(l.attention_scratch), n_tiles);
+  else launch_kernel(fold_many_kernel, dim3(op.n_heads, kDim / 32, op.q.rows), kFoldThreads, 0, l.stream, op, l.step, static_cast<const float*>(l.attention_scratch), n_tiles);
+}
+
+template <bool kRotates>
+void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l) {
+  const bool half = op.kv.planes[0].format == FormatId::f16;
+  if (op.head_dim == 64) half ? launch<__half, 64, kRotates>(op, rotation, l) : launch<__nv_bfloat16, 64, kRotates>(op, rotation, l);
+  else half ? launch<__half, 128, kRotates>(op, rotation, l) : launch<__nv_bfloat16, 128, kRotates>(op, rotation, l);
+}
+
 }  // namespace
 
 bool decode_attention_takes(const PagedAttention& op, const Launch& l) {
-  return flash_supports(op) && op.q.rows > 0 && op.q.rows <= l.n_few_rows && op.q.rows * op.n_kv_heads * tiles(l) <= kMaxBlocks;
+  return flash_supports(op) && op.q.rows > 0 && op.q.rows <= l.n_few_rows && (op.q.rows <= 8 || op.q.rows * op.n_kv_heads * tiles(l) <= kMaxBlocks);
 }
 
-void decode_attention(const PagedAttention& op, const Launch& l) {
-  const bool half = op.kv.planes[0].format == FormatId::f16;
-  switch (op.head_dim) {
-    case 64: half ? launch<__half, 64>(op, l, tiles(l)) : launch<__nv_bfloat16, 64>(op, l, tiles(l)); break;
-    case 128: half ? launch<__half, 128>(op, l, tiles(l)) : launch<__nv_bfloat16, 128>(op, l, tiles(l)); break;
-    default: half ? launch<__half, 256>(op, l, tiles(l)) : launch<__nv_bfloat16, 256>(op, l, tiles(l)); break;
-  }
+void decode_attention(const PagedAttention& op, const Launch& l) { launch<false>(op, {}, l); }
+
+void decode_attention(const PagedAttention& op, const RopeStore& rope, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& l) {
+  launch<true>(op, {rope.k, rope.v, rope.angles, norm_of_heads(q_norm, op.head_dim), norm_of_heads(k_norm, op.head_dim), rope.n_rot, rope.style}, l);
 }
 
 }  // namespace ridge::cuda

@@ -1,9 +1,12 @@
 // Matmul for 1 to 8 tokens, where a token costs the weights it reads. One block a multiprocessor stays and walks over row tiles; teams of 8 warps take tiles in turn,
 // warp w of a team the units u = w mod 8, and the sums of the warps are added in their order: the same arithmetic as for many tokens.
 //
-// Weights go through a ring of slots in shared memory, one ring a team, a slot being units that lie together, so that one bulk copy fills it: 80 to 90 KB a
-// multiprocessor are on their way (2.5 us of its share of the bandwidth). The ring is filled before the kernel waits for its predecessor. A block takes more than half of
-// a multiprocessor's shared memory: no two of one kernel meet on a multiprocessor while another has none, and the next kernel's block comes when this one's leaves.
+// Weights go through a ring of slots in shared memory, one ring a team, a slot being units that lie together, so that one bulk copy fills it: 55 to 115 KB a
+// multiprocessor are on their way. The ring is filled before the kernel waits for its predecessor, and the input, which everything waits for, comes behind it: where the
+// multiplication is what takes the time, a shorter ring is faster (nvfp4: a layer takes 1.3 us less with 55 KB than with 90), where it is the memory, a longer one
+// (bf16: 1.5 us less with 115 than with 80). A block takes more than half of a multiprocessor's shared memory: no two of one kernel meet on a multiprocessor while
+// another has none, and the next kernel's block comes when this one's leaves. (Two kernels a multiprocessor, every other one with more than half of the registers
+// instead, so that the next one's ring fills while this one multiplies: no gain. Without the registers that this needs, the norm's weights spill.)
 // What was tried on the H200, nvfp4 head (151936 x 4096), share of the bandwidth: copies of a unit by the lanes of its warp (cp.async; 140 instructions a unit) 0.58;
 // bulk copies asked for by the multiplying warps in turn 0.56, waiting for the slot before the multiplication instead of after it 0.54; one warp that asks for both
 // teams 0.74; one for each 0.80 (97 instructions a unit, 0.69 a cycle and scheduler). Prefetching further units into the second-level cache made it slower.
@@ -57,9 +60,9 @@ struct Few {
   int shared_stride;                                                        // of the input's rows in shared memory
 };
 
-// Teams of a block, slots of a team's ring, units of a slot that a warp takes: 60 to 90 KB in all; formats that need many instructions a byte have two teams.
-template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 5, kEach = 2; };
-template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 5, kEach = 1; };
+// Teams of a block, slots of a team's ring, units of a slot that a warp takes; formats that need many instructions a byte have two teams.
+template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 3, kEach = 2; };
+template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 7, kEach = 1; };
 template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1; };
 template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1; };
 

@@ -58,6 +58,8 @@ void matmul_few_tokens(const Matmul& op, const Around& around, const Launch& lau
 // The same for a step of few rows in all, in less time; paged_attention's scratch is enough.
 bool decode_attention_takes(const PagedAttention& op, const Launch& launch);
 void decode_attention(const PagedAttention& op, const Launch& launch);
+// With what comes before it, where q and the KV are those of `rope`: norms of heads (null: none), rotation, storing.
+void decode_attention(const PagedAttention& op, const RopeStore& rope, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& launch);
 
 // Scratch that paged_attention needs in this step.
 int64_t attention_scratch_needed(const PagedAttention& op, const Launch& launch);

@@ -5,7 +5,7 @@
 
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/launch.h"
-#include "cuda/lib/row_norm.h"
+#include "cuda/lib/rotate.h"
 
 namespace ridge::cuda {
 namespace {
@@ -30,21 +30,11 @@ __device__ void put(std::byte* plane, FormatId format, int64_t index, float v) {
   else reinterpret_cast<__nv_bfloat16*>(plane)[index] = __float2bfloat16_rn(v);
 }
 
-// Element d of a head after rotation: its partner is half a rotation away, or its neighbour.
+// Element d of a head after rotation.
 __device__ float rotated(const float* x, const float* angles, int d, int n_rot, RopeStyle style) {
   if (!angles || d >= n_rot) return x[d];
-  const int half = n_rot / 2;
-  const bool first = style == RopeStyle::half ? d < half : d % 2 == 0;
-  const int i = style == RopeStyle::half ? (first ? d : d - half) : d / 2;
-  const int partner = style == RopeStyle::half ? (first ? d + half : d - half) : (first ? d + 1 : d - 1);
-  const float c = angles[i], s = angles[half + i];
-  return first ? fmaf(x[d], c, -(x[partner] * s)) : fmaf(x[d], c, x[partner] * s);
-}
-
-struct Norm { const float* weight; int64_t head_stride; float eps, offset; };      // weight null: none; head_stride: from one head's weights to the next's
-
-Norm norm_of(const HeadNorm* op, int head_dim) {
-  return op ? Norm{op->weight.f32(), op->weight.cols == head_dim ? 0 : head_dim, op->eps, op->weight_offset} : Norm{};
+  const Turn turn = turn_of(d, n_rot, style);
+  return turned(x[d], x[turn.partner], angles[turn.angle], angles[n_rot / 2 + turn.angle], turn.first);
 }
 
 constexpr int kHeadsPerBlock = 4;
@@ -52,7 +42,7 @@ constexpr int kHeadsPerBlock = 4;
 // kOwn: numbers of a head a lane may hold. Dynamic shared memory: a head [head_dim] f32 a warp. What can be asked for at once is: a load that
 // waits for another costs 0.7 us.
 template <int kOwn>
-__global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const __grid_constant__ RopeStore op, const __grid_constant__ Norm q_norm, const __grid_constant__ Norm k_norm,
+__global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const __grid_constant__ RopeStore op, const __grid_constant__ NormOfHeads q_norm, const __grid_constant__ NormOfHeads k_norm,
                                                                        const __grid_constant__ StepView step) {
   extern __shared__ float shared[];
   start_dependents();
@@ -65,7 +55,7 @@ __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const _
   const int dim = is_q || is_k ? op.head_dim : op.v_dim;
   float* row = reinterpret_cast<float*>(from.data + t * from.stride) + h * dim;
   float* head = shared + threadIdx.x / 32 * max(op.head_dim, op.v_dim);
-  const Norm& norm = is_q ? q_norm : k_norm;
+  const NormOfHeads& norm = is_q ? q_norm : k_norm;
   const bool normed = norm.weight && (is_q || is_k);
   float weight[kOwn], value[kOwn];
 #pragma unroll
@@ -80,15 +70,7 @@ __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const _
   await_predecessors();
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) value[i] = lane + 32 * i < dim ? __ldcg(row + lane + 32 * i) : 0.0f;
-  if (normed) {
-    float squares = 0;
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i)
-      if (lane + 32 * i < dim) squares = fmaf(value[i], value[i], squares);
-    const float factor = rms_factor(warp_sum(squares), dim, norm.eps);
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) value[i] = value[i] * factor * (weight[i] + norm.offset);
-  }
+  if (normed) norm_head(value, weight, dim, norm);
   const float* angles = op.angles.data ? reinterpret_cast<const float*>(op.angles.data + t * op.angles.stride) : nullptr;
   if (angles && (is_q || is_k)) {
 #pragma unroll
@@ -117,8 +99,8 @@ void rope_store(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_n
   if (op.q.rows == 0) return;
   const int n_units = op.n_heads + 2 * op.n_kv_heads, widest = op.head_dim > op.v_dim ? op.head_dim : op.v_dim;
   const auto kernel = widest <= 128 ? rope_store_kernel<4> : widest <= 256 ? rope_store_kernel<8> : rope_store_kernel<32>;
-  launch_kernel(kernel, dim3(op.q.rows, (n_units + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, kHeadsPerBlock * widest * 4, l.stream, op, norm_of(q_norm, op.head_dim),
-                norm_of(k_norm, op.head_dim), l.step);
+  launch_kernel(kernel, dim3(op.q.rows, (n_units + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, kHeadsPerBlock * widest * 4, l.stream, op, norm_of_heads(q_norm, op.head_dim),
+                norm_of_heads(k_norm, op.head_dim), l.step);
 }
 
 }  // namespace ridge::cuda
