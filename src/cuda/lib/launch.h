@@ -26,9 +26,12 @@ __device__ inline void follow() {
   await_predecessors();
 }
 
-// All kernels ask for the same split of a multiprocessor's memory, the largest shared part: one that wants another split starts when the multiprocessor is empty.
+enum class Split { shared, driver };
+
+// Kernels ask for the same split of a multiprocessor's memory, the largest shared part: one that wants another split starts when the multiprocessor is empty. Only
+// what lives from the first-level cache leaves it to the driver.
 template <class... Params, class... Args>
-void launch_kernel(void (*kernel)(Params...), dim3 grid, int threads, int shared_bytes, cudaStream_t stream, Args&&... args) {
+void launch_kernel_split(Split split, void (*kernel)(Params...), dim3 grid, int threads, int shared_bytes, cudaStream_t stream, Args&&... args) {
   cudaLaunchAttribute attributes[2]{};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
@@ -40,8 +43,13 @@ void launch_kernel(void (*kernel)(Params...), dim3 grid, int threads, int shared
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = attributes;
-  config.numAttrs = 2;
+  config.numAttrs = split == Split::shared ? 2 : 1;
   cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
+}
+
+template <class... Params, class... Args>
+void launch_kernel(void (*kernel)(Params...), dim3 grid, int threads, int shared_bytes, cudaStream_t stream, Args&&... args) {
+  launch_kernel_split(Split::shared, kernel, grid, threads, shared_bytes, stream, std::forward<Args>(args)...);
 }
 
 }  // namespace ridge::cuda
