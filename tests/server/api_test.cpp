@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "server/api/fields.h"
 #include "server/api/shapes.h"
 #include "server/api_service.h"
@@ -106,7 +109,7 @@ TEST(Api, AFullQueueIs429WithWhenToTryAgain) {
   }
   // n that does not fit frees what was taken already.
   first->leave();
-  api.thread.between_steps([](Engine&) { return 0; });
+  while (api.thread.n_live() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const auto partly = api.start("/v1/chat/completions", chat("Hello", {{"n", 2}, {"max_tokens", 400}, {"ignore_eos", true}}).dump());
   EXPECT_EQ(partly->status, 0);
   EXPECT_EQ(api.start("/v1/completions", R"({"prompt":["a","b","c"],"max_tokens":1})")->status, 429);
