@@ -1,6 +1,6 @@
 """Figures of `ridge serve` that need a quiet machine, each with the limit it must keep:
   prefix   TTFT with a hit (a prefix of 2,000 tokens, a suffix of 32) over TTFT without: at most 10 %
-  long     a prompt of 16k tokens among 8 streams of answers (64 tokens in, 256 out): the 99th percentile of their gaps within 2x of the median before
+  long     a prompt of 16k tokens among 8 streams of answers (65 tokens in, 256 out): the 99th percentile of their gaps within 2x of the median before
   crowd    2,000 streams at once on ridge-tiny: none dropped
 Usage: serving_figures.py PATH_OF_RIDGE [prefix] [long] [crowd] [--shape qwen3-0.6b] [--format q4_0] [--folder F]
 """
@@ -79,13 +79,15 @@ def long(args):
         running.set()
         answers = [[] for _ in range(8)]                         # of every stream: a list of times for each answer
 
-        # Streams of answers, one after the other: a single endless answer would slow down by its own growing context.
+        # Streams of answers, one after the other: a single endless answer would slow down by its own growing context. Each asks for the same prompt again, of
+        # which all but the last token is there already: these are decodes, not prompts that arrive too.
         def decode(i):
+            prompt = some(65)
             try:
                 while running.is_set():
                     times = []
                     answers[i].append(times)
-                    stream(server.url, {"prompt": some(64), "max_tokens": 256, "temperature": 0, "ignore_eos": True}, lambda t: times.append(t) or running.is_set())
+                    stream(server.url, {"prompt": prompt, "max_tokens": 256, "temperature": 0, "ignore_eos": True}, lambda t: times.append(t) or running.is_set())
             except Exception as e:
                 failures.append(e)
 
