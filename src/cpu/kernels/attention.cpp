@@ -203,6 +203,12 @@ class Attention {
            (int64_t{unit.kv_head} * op_.kv.page_size + position % op_.kv.page_size) * op_.v_dim;
   }
 
+  // Where what belongs to a position lies in the next tile, if that is asked for ahead; null if not.
+  template <class Of>
+  const std::byte* next_tile(const Unit& unit, int position, Of&& of) const {
+    return kAsksAhead && position + kTile < unit.last ? reinterpret_cast<const std::byte*>(of(position + kTile)) : nullptr;
+  }
+
   // fn(first, last) for the parts of positions [first, last) of a tile that lie in one page; `grain` 16 widens them to whole vectors of positions.
   template <class Fn>
   void for_pages(int first, int last, int grain, Fn&& fn) const {
@@ -290,7 +296,8 @@ class Attention {
     const float* q = at_.q + block.slot * op_.head_dim;
     if (few) {
       for_pages(first, last, 16, [&](int i, int end) {
-        Product<Kv>{at_.s + i, kTile, q, op_.head_dim, k_of<Kv>(unit, base + i), op_.kv.page_size, 16, op_.head_dim, false}.run(block.n_queries, (end - i) / 16);
+        const auto of = [&](int position) { return k_of<Kv>(unit, position); };
+        Product<Kv>{at_.s + i, kTile, q, op_.head_dim, of(base + i), op_.kv.page_size, 16, op_.head_dim, false, next_tile(unit, base + i, of)}.run(block.n_queries, (end - i) / 16);
       });
       return;
     }
@@ -304,7 +311,8 @@ class Attention {
     float* o = at_.o + block.slot * v16_;
     if (few && op_.v_dim % 16 == 0) {
       for_pages(first, last, 1, [&](int i, int end) {
-        Product<Kv>{o, v16_, at_.s + i, kTile, v_of<Kv>(unit, base + i), op_.v_dim, 16, end - i, true}.run(block.n_queries, op_.v_dim / 16);
+        const auto of = [&](int position) { return v_of<Kv>(unit, position); };
+        Product<Kv>{o, v16_, at_.s + i, kTile, of(base + i), op_.v_dim, 16, end - i, true, next_tile(unit, base + i, of)}.run(block.n_queries, op_.v_dim / 16);
       });
       return;
     }

@@ -9,7 +9,16 @@ namespace ridge::cpu::RIDGE_ISA_NS {
 
 inline constexpr int kProductRows = kAccumulators >= 8 ? 8 : kAccumulators;      // of C in registers at a time
 
-// C is f32, `accumulate` or not. Strides in numbers; b_next is from one vector of B to the one on its right.
+// A few queries are done with a tile sooner than the memory with the next: where the machine's own prefetching does not bridge the jump from page to page, the
+// product asks for the next tile line by line on its way. Neoverse N1, a query at 4096 tokens: 4.5 GB/s without, ASKED with, 7.5 for loads alone; asking for the whole
+// tile at once is slower than not at all.
+#if defined(RIDGE_ISA_NEON)
+inline constexpr bool kAsksAhead = true;
+#else
+inline constexpr bool kAsksAhead = false;
+#endif
+
+// C is f32, `accumulate` or not. Strides in numbers; b_next is from one vector of B to the one on its right. ahead: as many bytes as B has, wanted next; or null.
 template <class Kv>
 struct Product {
   float* c;
@@ -20,9 +29,15 @@ struct Product {
   int64_t b_stride, b_next;
   int n_k;
   bool accumulate;
+  const std::byte* ahead = nullptr;
 
   template <int MR, int NR>
   void block(int m, int n) const {
+    if (kAsksAhead && ahead) multiply<MR, NR, kAsksAhead>(m, n);
+    else multiply<MR, NR, false>(m, n);
+  }
+  template <int MR, int NR, bool kAhead>
+  void multiply(int m, int n) const {
     float* out = c + m * c_stride + 16 * n;
     const float* x = a + m * a_stride;
     const typename Kv::Bits* y = b + b_next * n;
@@ -32,8 +47,12 @@ struct Product {
     for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 4
       for (int j = 0; j < NR; ++j) sum[i][j] = accumulate ? load(out + i * c_stride + 16 * j) : zero();
+    constexpr int kBytes = NR * 16 * sizeof(typename Kv::Bits);
+    const std::byte* next = kAhead ? ahead + int64_t{n} / NR * n_k * kBytes : nullptr;
 #pragma GCC unroll 4
     for (int k = 0; k < n_k; ++k) {
+      if constexpr (kAhead)
+        for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(next + k * kBytes + i, 0, 2);
       F v[NR];
 #pragma GCC unroll 4
       for (int j = 0; j < NR; ++j) v[j] = Kv::load16(y + k * b_stride + b_next * j);
