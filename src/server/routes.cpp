@@ -92,8 +92,15 @@ Routes::Routes() = default;
 Routes::~Routes() = default;
 
 void Routes::add(const std::string& method, const std::string& path, HttpHandler handler) { others_[path][method] = std::move(handler); }
-void Routes::open(std::shared_ptr<const Service> service) { service_.store(std::move(service)); }
-void Routes::close() { service_.store(nullptr); }
+void Routes::open(std::shared_ptr<const Service> service) {
+  const std::lock_guard lock(mutex_);
+  service_ = std::move(service);
+}
+void Routes::close() { open(nullptr); }
+std::shared_ptr<const Service> Routes::service() const {
+  const std::lock_guard lock(mutex_);
+  return service_;
+}
 
 void Routes::handle(const HttpRequest& request, std::shared_ptr<HttpReply> reply) const {
   try {
@@ -102,7 +109,7 @@ void Routes::handle(const HttpRequest& request, std::shared_ptr<HttpReply> reply
       if (found == others->second.end() && request.method == "HEAD") found = others->second.find("GET");
       if (found != others->second.end()) return found->second(request, std::move(reply));
     }
-    dispatch(service_.load(), request, reply);
+    dispatch(service(), request, reply);
   } catch (const ApiError& error) {
     send_error(*reply, request.path, error);
   } catch (const Error& error) {

@@ -1,8 +1,8 @@
 // Which handler answers which path. The server listens before its model is loaded: until open() everything but /health and what was add()ed is answered with 503.
 #pragma once
-#include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "server/http.h"
@@ -24,8 +24,11 @@ class Routes {
   static std::string error_body(int status, const std::string& message, const std::string& path);
 
  private:
+  std::shared_ptr<const Service> service() const;
+
   std::map<std::string, std::map<std::string, HttpHandler>> others_;      // by path, then method
-  std::atomic<std::shared_ptr<const Service>> service_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Service> service_;   // under the mutex: libstdc++ 12's atomic shared_ptr is a race to the thread sanitizer
 };
 
 }  // namespace ridge

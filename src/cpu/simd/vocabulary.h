@@ -45,4 +45,11 @@ inline constexpr int kAccumulators = 4;      // of 16 ymm, two to an F; of 32 q 
 inline constexpr int kAccumulators = 1;      // an array stays in memory anyway, and unrolled loops over it take minutes to compile
 #endif
 
+// Whether it pays to ask for memory that is read in pieces, page by page: where the machine's own streams do not bridge the jumps (Neoverse N1).
+#if defined(RIDGE_ISA_NEON)
+inline constexpr bool kAsksAhead = true;
+#else
+inline constexpr bool kAsksAhead = false;
+#endif
+
 }  // namespace ridge::cpu::RIDGE_ISA_NS
