@@ -9,9 +9,8 @@ namespace ridge::cpu::RIDGE_ISA_NS {
 
 inline constexpr int kProductRows = kAccumulators >= 8 ? 8 : kAccumulators;      // of C in registers at a time
 
-// A few queries are done with a tile sooner than the memory with the next: where kAsksAhead, the
-// product asks for the next tile line by line on its way. Two Neoverse N1, a token at 4096 tokens of context: 12.4 GB/s of KV instead of 6.7, eight at 512 each: 11.3
-// instead of 7.1; asking for the whole tile at once is slower than not at all.
+// A few queries are done with a tile sooner than the memory with the next: where kAsksAhead, the product asks for the next tile line by line on its way. Two
+// Neoverse N1, a token behind 4096: 12.4 GB/s of KV instead of 6.7, eight behind 512 each: 11.3 instead of 7.1; asking for the whole tile at once is slower than not at all.
 //
 // C is f32, `accumulate` or not. Strides in numbers; b_next is from one vector of B to the one on its right. ahead: as many bytes as B has, wanted next; or null.
 template <class Kv>

@@ -24,9 +24,6 @@ constexpr int kFewTiles = 8;                                                // a
 constexpr int kGroup = 16, kGroups = kFlashTile / kGroup;                   // positions that never straddle a page
 constexpr int kWeightStride = kFlashTile / 2 + 4, kSumStride = kFlashTile + 8;      // words a row of p: as operands, and in f32 for their sum
 
-struct Seen { int from, to; };                                              // positions
-__device__ Seen seen_by(const PagedAttention& op, int position) { return {op.window > 0 ? max(0, position - op.window + 1) : 0, position + 1}; }
-
 struct Rotation {                                                           // of what the projections left in op.q, k and v
   Tensor k, v, angles;
   NormOfHeads q_norm, k_norm;

@@ -36,9 +36,6 @@ __device__ int few_row(const StepView& step, int n_rows, int i, bool all) {
   return -1;
 }
 
-struct Seen { int from, to; };                                              // positions
-__device__ Seen seen_by(const PagedAttention& op, int position) { return {op.window > 0 ? max(0, position - op.window + 1) : 0, position + 1}; }
-
 // Scratch: [row of this launch][tile][head][m, l, o of kDim].
 template <class T, int kDim>
 __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, float* partial, int first, bool all) {

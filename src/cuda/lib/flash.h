@@ -19,6 +19,9 @@ namespace ridge::cuda {
 constexpr int kFlashTile = 128;
 constexpr float kLog2e = 1.4426950408889634f;
 
+struct Seen { int from, to; };                                              // positions that a token sees
+__device__ inline Seen seen_by(const PagedAttention& op, int position) { return {op.window > 0 ? max(0, position - op.window + 1) : 0, position + 1}; }
+
 __device__ inline float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
