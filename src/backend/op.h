@@ -105,7 +105,8 @@ struct CompressKv {
   bool overlap = false;
 };
 
-// Causal attention over pages: softmax in order of position in tiles of 64 at absolute multiples of 64, whatever the page size and the batch. (step)
+// Causal attention over pages: softmax in order of position in tiles at absolute multiples of their length (CPU: 64, in bf16 128), whatever the page size and the
+// batch. (step)
 struct PagedAttention {
   Tensor out, q;                             // [T, n_heads * v_dim], [T, n_heads * head_dim]
   KvRef kv;
@@ -116,6 +117,7 @@ struct PagedAttention {
   Tensor sinks{};                            // f32 [1, n_heads]: an extra logit in the denominator; may be empty
   int chunk = 0;                             // a token at p sees positions [p - p % chunk, p]; 0: all
   bool value_in_key = false;                 // values are the first v_dim numbers of the keys (latent attention); plane 1 is not there
+  bool may_use_bf16 = false;                 // queries, keys, values and weights may be rounded to bf16 where that is faster: what follows rounds more
   Tensor selected{};                         // i32 [T, n]: the positions (where there are entries: the entries) a token sees, ascending, then -1; empty: all
   KvRef entries{};                           // plane 0: compressed keys that a token at p sees before its positions, (p + 1) / every of them; no base: none
 };

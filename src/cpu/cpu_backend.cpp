@@ -33,7 +33,9 @@ class CpuBackend : public Backend {
     if (options.force_kernel.empty()) return;
     for (const auto& kernel : isa_.table.matmul)
       if (kernel.name == options.force_kernel) forced_ = &kernel;
-    if (!forced_) fail("no matmul kernel of {} is called '{}'; `ridge bench --kernels` lists them", isa_.name, options.force_kernel);
+    for (const auto& kernel : isa_.table.attention)
+      if (kernel.name == options.force_kernel) forced_attention_ = &kernel;
+    if (!forced_ && !forced_attention_) fail("no matmul or attention kernel of {} is called '{}'; `ridge bench --kernels` lists them", isa_.name, options.force_kernel);
   }
 
   std::string name() const override {
@@ -140,7 +142,9 @@ class CpuBackend : public Backend {
   const Kernel<HeadNorm, Lane>& kernel_of(const HeadNorm& op) const { return choose(isa_.table.head_norm, op); }
   const Kernel<RopeAngles, Lane>& kernel_of(const RopeAngles& op) const { return choose(isa_.table.rope_angles, op); }
   const Kernel<RopeStore, Lane>& kernel_of(const RopeStore& op) const { return choose(isa_.table.rope_store, op); }
-  const Kernel<PagedAttention, Lane>& kernel_of(const PagedAttention& op) const { return choose(isa_.table.attention, op); }
+  const Kernel<PagedAttention, Lane>& kernel_of(const PagedAttention& op) const {
+    return forced_attention_ && forced_attention_->supports(op) ? *forced_attention_ : choose(isa_.table.attention, op);
+  }
   const Kernel<Activate, Lane>& kernel_of(const Activate& op) const { return choose(isa_.table.activate, op); }
   const Kernel<AddScaled, Lane>& kernel_of(const AddScaled& op) const { return choose(isa_.table.add_scaled, op); }
   const Kernel<ScaleByPosition, Lane>& kernel_of(const ScaleByPosition& op) const { return choose(isa_.table.scale_by_position, op); }
@@ -173,6 +177,7 @@ class CpuBackend : public Backend {
   Streams* last_streams_ = nullptr;
   int64_t widest_ = 0;                       // inputs of the widest weight: the size of scratch follows
   const Kernel<Matmul, Lane>* forced_ = nullptr;
+  const Kernel<PagedAttention, Lane>* forced_attention_ = nullptr;
   const Step* step_ = nullptr;
   Team team_;                                // last, so that its workers end before what they use
 };

@@ -13,7 +13,7 @@ struct CpuOptions {
   int n_threads = 0;                         // 0: one per core this process may run on
   std::string isa;                           // "" : the best available
   bool pin = true;
-  std::string force_kernel;                  // tests and benchmarks: the Matmul candidate to use where it supports the op; "" : the list's order
+  std::string force_kernel;                  // tests and benchmarks: the Matmul or PagedAttention candidate to use where it supports the op; "" : the list's order
 };
 
 std::vector<std::string> available_isas();   // of this build on this machine, best first: {"avx512", "avx2", "scalar"} or {"neon", "scalar"}

@@ -1,5 +1,7 @@
 // Attention over pages. What a page holds inside is each backend's own business, so KV is filled through RopeStore: a first step stores the past of every
 // sequence, a second stores the new rows and attends.
+#include <limits>
+
 #include "conformance/conformance.h"
 
 namespace ridge::conformance {
@@ -13,6 +15,7 @@ struct AttentionCase {
   bool sinks = false;
   std::vector<SeqPlan> seqs;
   uint32_t seed = 1;
+  int damaged = -1;                          // a position whose key is NaN, in all sequences
 };
 
 // Keys, values and queries of each sequence over its whole length: they depend on the case alone, not on how it is run.
@@ -26,6 +29,7 @@ Inputs make_inputs(const AttentionCase& c) {
     in.q.push_back(random_matrix(rng, n, c.n_heads * c.head_dim));
     in.k.push_back(random_matrix(rng, n, c.n_kv_heads * c.head_dim));
     in.v.push_back(random_matrix(rng, n, c.n_kv_heads * c.v_dim));
+    if (c.damaged >= 0) std::fill_n(in.k.back().row(c.damaged), in.k.back().cols, std::numeric_limits<float>::quiet_NaN());
   }
   return in;
 }
@@ -77,7 +81,7 @@ Matrix attend(Backend& b, const AttentionCase& c, int page_size) {
   store(*planned.step, false);
   PagedAttention op{.out = b.allocate_f32(planned.step->n_tokens(), c.n_heads * c.v_dim), .q = put(b, rows_of(in.q, c.seqs, false)), .kv = kv, .n_heads = c.n_heads,
                     .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim, .v_dim = c.v_dim, .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)),
-                    .window = c.window, .softcap = c.softcap, .chunk = c.chunk};
+                    .window = c.window, .softcap = c.softcap, .chunk = c.chunk, .may_use_bf16 = true};
   if (c.sinks) op.sinks = put(b, in.sinks);
   run_step(b, *planned.step, {op});
   return get(b, op.out);
@@ -107,11 +111,27 @@ std::string describe(const AttentionCase& c) {
   return s;
 }
 
+// ISAs whose attention has the candidate `bf16`: AMX where this machine has it, and what computes the same.
+std::vector<std::string> isas_with_bf16() {
+  const std::vector<std::string> features = cpu_features();
+  const auto has = [&](const char* name) { return std::find(features.begin(), features.end(), name) != features.end(); };
+  const auto isas = available_isas();
+  if (std::find(isas.begin(), isas.end(), "avx512") != isas.end() && has("amx_bf16") && has("avx512_bf16")) return {"scalar", "avx512"};
+  return {"scalar"};
+}
+
+AttentionCase random_case_in_halves(Rng& rng) {
+  AttentionCase c = random_case(rng);
+  c.k = rng() % 3 ? FormatId::f16 : FormatId::bf16;
+  c.v = rng() % 4 ? c.k : FormatId::f16;
+  return c;
+}
+
 TEST(PagedAttention, AgreesWithRefAndAmongIsasThreadsAndPageSizes) {
   Rng rng(11);
   const auto ref = make_ref_backend();
   std::vector<std::unique_ptr<Backend>> cpus;
-  for (const CpuCase& c : cpu_cases()) cpus.push_back(make_cpu(c));
+  for (const CpuCase& c : cpu_cases()) cpus.push_back(make_cpu(c, "tiles64"));
   for (int i = 0; i < 40; ++i) {
     const AttentionCase c = random_case(rng);
     const Matrix expected = attend(*ref, c, 32);
@@ -128,34 +148,80 @@ TEST(PagedAttention, AgreesWithRefAndAmongIsasThreadsAndPageSizes) {
   }
 }
 
+// Queries, keys, values and weights are rounded to 8 bits, the sums are in f32.
+TEST(PagedAttention, InBf16IsCloseToRefAndTheSameOnAmxAndItsStandIn) {
+  Rng rng(18);
+  const auto ref = make_ref_backend();
+  std::vector<std::unique_ptr<Backend>> cpus;
+  for (const std::string& isa : isas_with_bf16()) cpus.push_back(make_cpu({isa, 3}, "bf16"));
+  for (int i = 0; i < 16; ++i) {
+    const AttentionCase c = random_case_in_halves(rng);
+    const Matrix expected = attend(*ref, c, 32);
+    Matrix first;
+    for (const auto& cpu : cpus)
+      for (const int page_size : {16, 32, 64}) {
+        const Matrix got = attend(*cpu, c, page_size);
+        const std::string what = describe(c) + " on " + cpu->name() + ", pages of " + std::to_string(page_size);
+        expect_close(got, expected, 1e-2f, what);
+        if (first.values.empty()) first = got;
+        expect_same(got, first, what);
+        if (HasFailure()) return;
+      }
+  }
+}
+
+void expect_a_row_is_the_same(Backend& cpu, AttentionCase whole, Rng& rng) {
+  whole.seqs = {{between(rng, 0, 100), between(rng, 2, 60)}};
+  const Matrix all = attend(cpu, whole, 32);
+  const int total = whole.seqs[0].n_past + whole.seqs[0].n_rows;
+  for (const int n_rows : {1, between(rng, 1, whole.seqs[0].n_rows)}) {
+    AttentionCase tail = whole;
+    tail.seqs = {{total - n_rows, n_rows}};
+    expect_same(attend(cpu, tail, 64), all.slice(all.rows - n_rows, n_rows), describe(whole) + ", last " + std::to_string(n_rows));
+  }
+  AttentionCase batch = whole;
+  batch.seqs.push_back({33, 5});
+  batch.seqs.push_back({0, 17});
+  expect_same(attend(cpu, batch, 16).slice(0, all.rows), all, describe(whole) + " in a batch");
+}
+
 TEST(PagedAttention, ARowIsTheSameAloneInAChunkAndInABatch) {
   Rng rng(12);
   const auto cpu = make_cpu({available_isas().front(), 3});
-  for (int i = 0; i < 12; ++i) {
-    AttentionCase whole = random_case(rng);
-    whole.seqs = {{between(rng, 0, 100), between(rng, 2, 60)}};
-    const Matrix all = attend(*cpu, whole, 32);
-    const int total = whole.seqs[0].n_past + whole.seqs[0].n_rows;
-    for (const int n_rows : {1, between(rng, 1, whole.seqs[0].n_rows)}) {
-      AttentionCase tail = whole;
-      tail.seqs = {{total - n_rows, n_rows}};
-      expect_same(attend(*cpu, tail, 64), all.slice(all.rows - n_rows, n_rows), describe(whole) + ", last " + std::to_string(n_rows));
-    }
-    AttentionCase batch = whole;
-    batch.seqs.push_back({33, 5});
-    batch.seqs.push_back({0, 17});
-    expect_same(attend(*cpu, batch, 16).slice(0, all.rows), all, describe(whole) + " in a batch");
+  for (int i = 0; i < 12; ++i) expect_a_row_is_the_same(*cpu, random_case(rng), rng);
+}
+
+TEST(PagedAttention, InBf16ARowIsTheSameAloneInAChunkAndInABatch) {
+  for (const std::string& isa : isas_with_bf16()) {
+    Rng rng(19);
+    const auto cpu = make_cpu({isa, 3}, "bf16");
+    for (int i = 0; i < 8; ++i) expect_a_row_is_the_same(*cpu, random_case_in_halves(rng), rng);
   }
 }
 
 TEST(PagedAttention, LongContextsCutAmongWorkersGiveTheSameBits) {
+  struct Way { std::string isa, kernel; float tolerance; };
+  std::vector<Way> ways{{"", "tiles64", 1e-5f}};
+  for (const std::string& isa : isas_with_bf16()) ways.push_back({isa, "bf16", 1e-2f});
   const auto ref = make_ref_backend();
-  for (const int window : {0, 1500}) {
-    const AttentionCase c{.n_heads = 4, .n_kv_heads = 1, .head_dim = 32, .v_dim = 32, .k = FormatId::f16, .v = FormatId::f16, .window = window,
-                          .seqs = {{3210, 1}, {1023, 2}, {1100, 1}}, .seed = 13};
-    const Matrix expected = attend(*ref, c, 64), alone = attend(*make_cpu({"", 1}), c, 64);
-    expect_close(alone, expected, 1e-5f, "long contexts");
-    for (const int n_threads : {2, 3, 5}) expect_same(attend(*make_cpu({"", n_threads}), c, 32), alone, std::to_string(n_threads) + " threads");
+  for (const int window : {0, 1500})
+    for (const Way& way : ways) {
+      const AttentionCase c{.n_heads = 4, .n_kv_heads = 1, .head_dim = 32, .v_dim = 32, .k = FormatId::f16, .v = FormatId::f16, .window = window,
+                            .seqs = {{3210, 1}, {1023, 2}, {1100, 1}}, .seed = 13};
+      const Matrix expected = attend(*ref, c, 64), alone = attend(*make_cpu({way.isa, 1}, way.kernel), c, 64);
+      expect_close(alone, expected, way.tolerance, "long contexts");
+      for (const int n_threads : {2, 3, 5}) expect_same(attend(*make_cpu({way.isa, n_threads}, way.kernel), c, 32), alone, std::to_string(n_threads) + " threads");
+    }
+}
+
+// A token of damaged numbers must not be mistaken for one of large numbers.
+TEST(PagedAttention, InBf16WhoSeesAKeyThatIsNoNumberGetsNone) {
+  for (const std::string& isa : isas_with_bf16()) {
+    const auto cpu = make_cpu({isa, 1}, "bf16");
+    AttentionCase c{.n_heads = 2, .n_kv_heads = 1, .head_dim = 64, .v_dim = 64, .k = FormatId::f16, .v = FormatId::f16, .seqs = {{0, 50}}, .damaged = 20};
+    const Matrix out = attend(*cpu, c, 16);
+    for (int64_t r = 0; r < out.rows; ++r)
+      for (int64_t i = 0; i < out.cols; ++i) ASSERT_EQ(std::isnan(out.row(r)[i]), r >= 20) << isa << " row " << r << " column " << i;
   }
 }
 

@@ -12,6 +12,7 @@ void head_norm(const HeadNorm& op, Lane& lane);
 void rope_angles(const RopeAngles& op, Lane& lane);
 void rope_store(const RopeStore& op, Lane& lane);
 void paged_attention(const PagedAttention& op, Lane& lane);
+void bf16_attention(const PagedAttention& op, Lane& lane);      // kernels/amx_attention.cpp
 void latent_attention(const PagedAttention& op, Lane& lane);
 void index_top_k(const IndexTopK& op, Lane& lane);
 void compress_kv(const CompressKv& op, Lane& lane);
@@ -32,6 +33,7 @@ void scale_cap(const ScaleCap& op, Lane& lane);
 
 bool supports_kv(const KvRef& kv);           // page size and formats that rope_store and paged_attention know
 bool fits_attention(const PagedAttention& op);
+bool fits_bf16_attention(const PagedAttention& op);
 bool fits_conv(const ShortConv& op);
 bool fits_scan(const LinearScan& op);
 bool fits_selective_scan(const SelectiveScan& op);

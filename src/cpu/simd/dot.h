@@ -33,6 +33,16 @@ inline constexpr std::string_view kMatrixName = "amx";
 inline constexpr std::string_view kMatrixName = "";
 #endif
 
+// Attention in bf16 (simd/tiles.h): on tiles, if the machine has them; or the same number by number, for tests that ask for it.
+enum class Bf16 { none, tiles, stand_in };
+#if defined(RIDGE_ISA_AVX512)
+inline constexpr Bf16 kBf16 = Bf16::tiles;
+#elif defined(RIDGE_ISA_SCALAR)
+inline constexpr Bf16 kBf16 = Bf16::stand_in;
+#else
+inline constexpr Bf16 kBf16 = Bf16::none;
+#endif
+
 // Asks for what will be read from memory soon: into the second level, whose queue is longer than the first's. Inlined at once: GCC takes a function that does
 // nothing but this for one without effects, and drops the calls. On Neoverse N1 the hardware's own streams do better (q4_0 12.5 GB/s a core, 10.9 with
 // prefetch instructions), on Emerald Rapids worse (decoding q8_0 reads 21 GB/s on two cores, 28.6 with).

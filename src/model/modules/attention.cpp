@@ -43,7 +43,8 @@ void Attention::forward(Pass& pass, Tensor out, Tensor x) const {
   }
   if (p_.temperature != 0) pass.run(ScaleByPosition{.x = q, .factor = p_.temperature, .floor_scale = p_.temperature_floor, .offset = p_.temperature_offset});
   pass.run(PagedAttention{.out = seen, .q = q, .kv = kv, .n_heads = p_.n_heads, .n_kv_heads = p_.n_kv_heads, .head_dim = p_.head_dim, .v_dim = p_.v_dim,
-                          .scale = p_.scale, .window = p_.window, .softcap = p_.softcap, .sinks = p_.sinks, .chunk = p_.chunk});
+                          .scale = p_.scale, .window = p_.window, .softcap = p_.softcap, .sinks = p_.sinks, .chunk = p_.chunk,
+                          .may_use_bf16 = p_.o->arithmetic.x == FormatId::i8});
   if (p_.gate) {
     const Tensor gate = pass.scratch(12, p_.gate->rows);
     pass.run(Matmul{.out = {gate}, .x = x, .w = {p_.gate}, .bias = {p_.gate_bias}});
