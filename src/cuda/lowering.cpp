@@ -26,6 +26,7 @@ class Lowering {
   size_t emit(const Embed& op, size_t) { return embed(op, launch_), 1; }
   size_t emit(const RopeAngles& op, size_t) { return rope_angles(op, launch_), 1; }
   size_t emit(const PagedAttention& op, size_t i) {
+    if (batch_attention_takes(op, launch_)) return batch_attention(op, launch_), 1;
     if (decode_attention_takes(op, launch_)) return decode_attention(op, launch_), 1;
     const bool tiles = attention_tiles(op, launch_) && only_feeds_gemm(op.out, i);
     paged_attention(op, tiles ? launch_.matmul_scratch : nullptr, launch_);

@@ -286,6 +286,45 @@ TEST_F(Cuda, HeadNormsRopeAndStoreInOneKernelGiveTheBitsOfOneByOne) {
   expect_same(pages[0], pages[1], "pages");
 }
 
+TEST_F(Cuda, RotationAndStoreOfManyTokensGiveTheBitsOfFew) {
+  Rng rng(16);
+  const int n_heads = 6, n_kv_heads = 3, n_past = 58, n_tokens = 70, page_size = 64;        // pieces that reach into the second page have the pages of the whole
+  for (const int head_dim : {64, 128})
+    for (const FormatId kv_format : {FormatId::bf16, FormatId::f16, FormatId::f32})
+      for (const bool norms : {false, true}) {
+        const Matrix q = random_matrix(rng, n_tokens, n_heads * head_dim), k = random_matrix(rng, n_tokens, n_kv_heads * head_dim), v = random_matrix(rng, n_tokens, n_kv_heads * head_dim),
+                     qn = random_matrix(rng, 1, head_dim), kn = random_matrix(rng, 1, n_kv_heads * head_dim);
+        auto backend = make_cuda_backend({.graphs = false});
+        const KvPlane plane{n_kv_heads, head_dim, kv_format};
+        const int64_t bytes = page_size * row_bytes(kv_format, n_kv_heads * head_dim);
+        const auto run = [&](const KvRef& kv, int first, int n) {
+          const PlannedStep plan = plan_step({{n_past + first, n}}, {.page_size = page_size, .n_freqs = head_dim / 2, .seed = 5});
+          const Tensor tq = put(*backend, q.slice(first, n)), tk = put(*backend, k.slice(first, n)), angles = backend->allocate_f32(n, head_dim);
+          std::vector<Op> ops = {RopeAngles{.angles = angles, .rope = 0, .n_freqs = head_dim / 2}};
+          if (norms) ops.push_back(HeadNorm{.x = tq, .weight = put(*backend, qn), .n_heads = n_heads, .eps = 1e-6f});
+          if (norms) ops.push_back(HeadNorm{.x = tk, .weight = put(*backend, kn), .n_heads = n_kv_heads, .eps = 1e-6f, .weight_offset = 1.0f});
+          ops.push_back(RopeStore{.q = tq, .k = tk, .v = put(*backend, v.slice(first, n)), .angles = angles, .n_heads = n_heads, .n_kv_heads = n_kv_heads, .head_dim = head_dim,
+                                  .v_dim = head_dim, .n_rot = head_dim, .kv = kv});
+          run_step(*backend, *plan.step, ops);
+          return get(*backend, tq);
+        };
+        const int n_pages = 2 + 3;
+        KvRef kv[2];
+        for (KvRef& way : kv) way = {.base = backend->allocate(n_pages * 2 * bytes), .page_bytes = 2 * bytes, .offsets = {0, bytes, 0}, .planes = {plane, plane}, .page_size = page_size};
+        const auto pages = [&](const KvRef& way) {
+          std::vector<std::byte> raw(static_cast<size_t>(n_pages * 2 * bytes));
+          backend->download(raw.data(), {way.base, FormatId::u8, 1, int64_t(raw.size()), int64_t(raw.size())});
+          return raw;
+        };
+        const std::string what = "heads of " + std::to_string(head_dim) + ", " + std::string(format(kv_format).name) + (norms ? ", normed" : "");
+        const Matrix all = run(kv[0], 0, n_tokens);
+        expect_same(run(kv[1], 0, 30), all.slice(0, 30), what + ", first rows");
+        expect_same(run(kv[1], 30, 40), all.slice(30, 40), what + ", last rows");
+        EXPECT_TRUE(pages(kv[0]) == pages(kv[1])) << what;
+        if (HasFailure()) return;
+      }
+}
+
 TEST_F(Cuda, AStepOfOtherOpsIsNotServedByAGraphOfItsShape) {
   Rng rng(13);
   const Matrix a = random_matrix(rng, 2, 64), b = random_matrix(rng, 2, 64);
@@ -509,6 +548,31 @@ TEST_F(Cuda, AttentionOnTensorCoresAgreesWithRefAndARowIsTheSameHoweverItComes) 
         expect_same(flash(*backend, alone, own), all.slice(first + plan.n_rows - n, n), what + ", last " + std::to_string(n) + " rows of sequence " + std::to_string(s) + " alone");
       }
       first += plan.n_rows;
+    }
+    if (HasFailure()) return;
+  }
+}
+
+// Enough sequences for the kernel that takes a row's whole context in one block.
+TEST_F(Cuda, AttentionOfManySequencesGivesEachRowItsOwnBits) {
+  Rng rng(17);
+  for (int i = 0; i < 8; ++i) {
+    FlashCase c{.n_kv_heads = pick(rng, {2, 3}), .head_dim = i % 2 ? 64 : 128, .kv = i % 3 ? FormatId::bf16 : FormatId::f16, .window = pick(rng, {0, 0, 1, 100, 200}),
+                .softcap = rng() % 3 ? 0.0f : 5.0f, .sinks = rng() % 3 == 0, .page_size = pick(rng, {16, 32, 64})};
+    c.n_heads = c.n_kv_heads * pick(rng, {1, 3, 4, 16});
+    for (int s = 0; s < 60; ++s) c.seqs.push_back({s % 10 ? between(rng, 0, 300) : between(rng, 0, 1200), s % 7 ? 1 : between(rng, 2, 15)});
+    const std::string what = "heads " + std::to_string(c.n_heads) + "/" + std::to_string(c.n_kv_heads) + " dim " + std::to_string(c.head_dim) + " " + std::string(format(c.kv).name) +
+                             " window " + std::to_string(c.window) + " cap " + std::to_string(c.softcap) + " pages of " + std::to_string(c.page_size);
+    const FlashInput in = flash_input(rng, c);
+    auto backend = make_cuda_backend({.graphs = false});
+    const Matrix all = flash(*backend, c, in);
+    int64_t first = 0;
+    for (size_t s = 0; s < c.seqs.size(); ++s) {
+      FlashCase alone = c;
+      alone.seqs = {c.seqs[s]};
+      const FlashInput own{.q = {in.q[s]}, .k = {in.k[s]}, .v = {in.v[s]}, .sinks = in.sinks};
+      if (s % 4 == 0) expect_same(flash(*backend, alone, own), all.slice(first, c.seqs[s].n_rows), what + ", sequence " + std::to_string(s) + " alone");
+      first += c.seqs[s].n_rows;
     }
     if (HasFailure()) return;
   }

@@ -1,6 +1,7 @@
 // Attention of whole prompts on sm_90a. A block takes 128 rows, tokens x the query heads that share a KV head, and walks over the tiles of 128 positions that they
 // see. One warpgroup copies K and V rows from their pages into a ring of tiles in shared memory; two take 64 rows each: while one is at its softmax, the other
-// has the tensor cores. Queries stay in shared memory, a tile's result and the fold of those before it in registers.
+// has the tensor cores. Queries stay in shared memory, a tile's result and the fold of those before it in registers. A tile's scores are asked for before the result of the
+// one before is folded. Turns by barriers, so that one warpgroup multiplies both for V and for the next K while the other is at its softmax, were 3 % slower in a prefill.
 //
 // Rows of a step are cut into blocks without regard to sequences; a block does the sequences it meets one after the other. The last rows come first: with a
 // causal mask they take longest.
@@ -23,7 +24,6 @@ template <int kDim>
 constexpr int kQueryBytes = kDim / 64 * kRows * 128;                        // [warpgroup][panel][row of 64][128 bytes, swizzled]
 template <int kDim>
 constexpr int kStages = (225 * 1024 - kQueryBytes<kDim>) / kKvBytes<kDim> < 8 ? (225 * 1024 - kQueryBytes<kDim>) / kKvBytes<kDim> : 8;
-constexpr int kLag = 3;                                                     // tiles on their way before the oldest is waited for
 
 // Rows [first, last) of one sequence, and the tiles they see.
 struct Segment { int first, last, seq, first_position, last_position, first_tile, last_tile, first_seen; };
@@ -87,13 +87,6 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
     const int thread = threadIdx.x % 128, page_size = op.kv.page_size;
     constexpr int kChunks = kDim / 8, kRowsAtOnce = 128 / kChunks;
     const int chunk = thread % kChunks, row = thread / kChunks;
-    int n_open = 0, oldest = 0;                                             // stages asked for and not yet announced
-    const auto announce = [&] {
-      fence_for_wgmma();
-      arrive(&full[oldest]);
-      oldest = oldest + 1 == kDepth ? 0 : oldest + 1;
-      --n_open;
-    };
     for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
       const int32_t* pages = step.pages + step.seqs[s.seq].first_page[op.kv.group];
       // Lane i looks up the page of the tile's i-th 16 positions, one tile ahead: the copies never wait for the table.
@@ -131,17 +124,13 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
               }
             }
           }
-          commit_chunks();
+          arrive_after_chunks(&full[stage]);
           advance();
-          if (++n_open > kLag) {
-            await_chunks<kLag>();
-            announce();
-          }
         }
       }
     }
-    await_chunks<0>();
-    while (n_open > 0) announce();
+    commit_chunks();
+    await_chunks<0>();                                                       // nobody leaves before its copies have arrived
   } else {
     grow_registers<224>();
     const int g = lane / 4, q = lane % 4;
@@ -166,9 +155,15 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       float total[kDim / 2], m[2] = {-CUDART_INF_F, -CUDART_INF_F}, l[2] = {0, 0};
 #pragma unroll
       for (int i = 0; i < kDim / 2; ++i) total[i] = 0;
-      for (int tile = s.first_tile; tile <= s.last_tile; ++tile) {
-        float scores[64];
+      float scores[64], tile_m[2], tile_l[2];
+      uint32_t p[8][4];
+      // Tiles come by ordinary copies; the fence makes them visible to the tensor cores. It is here because a copying thread's would wait for all that it has asked for since.
+      const auto arrived = [&] {
         await(&full[stage], phase);
+        fence_for_wgmma();
+      };
+      const auto score = [&] {
+        arrived();
         const uint64_t keys = first_tile + stage * (kKvBytes<kDim> >> 4);
         wgmma_fence();
 #pragma unroll
@@ -178,18 +173,20 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
           else wgmma<T, false>(scores, a, b);
         }
         wgmma_commit();
-        wgmma_await<0>();
-        hold(scores);
-        if (lane == 0) arrive(&empty[stage]);
-        advance();
+      };
+      const auto weigh = [&](int tile) {
         if (op.softcap > 0) cap_scores(scores, op.scale, op.softcap);
         const int first = tile * kFlashTile;
         if (first + kFlashTile - 1 > s.first_position || (op.window > 0 && first <= s.last_position - op.window)) mask_scores(scores, first, sees_from, sees_to, q);
-        uint32_t p[8][4];
-        float tile_m[2], tile_l[2];
         softmax_tile<T>(p, tile_m, tile_l, scores, factor);
-        float out[kDim / 2];
-        await(&full[stage], phase);
+      };
+      const auto leave = [&] {
+        if (lane == 0) arrive(&empty[stage]);
+        advance();
+      };
+      float out[kDim / 2], keep[2], take[2];
+      const auto mix = [&] {
+        arrived();
         const uint64_t values = first_values + stage * (kKvBytes<kDim> >> 4);
         wgmma_fence();
 #pragma unroll
@@ -198,16 +195,33 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
           else wgmma<T, true, false>(out, p[t], values + t * (2048 >> 4));
         }
         wgmma_commit();
-        float keep[2], take[2];
 #pragma unroll
         for (int r = 0; r < 2; ++r) fold(m[r], l[r], tile_m[r], tile_l[r], factor, keep[r], take[r]);
         wgmma_await<0>();
         hold(out);
-        if (lane == 0) arrive(&empty[stage]);
-        advance();
+        leave();
+      };
+      const auto add = [&] {
 #pragma unroll
         for (int i = 0; i < kDim / 2; ++i) total[i] = folded(total[i], out[i], keep[i / 2 % 2], take[i / 2 % 2]);
+      };
+      score();
+      wgmma_await<0>();
+      hold(scores);
+      leave();
+      weigh(s.first_tile);
+#pragma unroll 1
+      for (int tile = s.first_tile; tile < s.last_tile; ++tile) {
+        mix();
+        score();
+        add();
+        wgmma_await<0>();
+        hold(scores);
+        leave();
+        weigh(tile + 1);
       }
+      mix();
+      add();
       const float* sinks = reinterpret_cast<const float*>(op.sinks.data);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {

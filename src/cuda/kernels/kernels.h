@@ -60,6 +60,9 @@ bool decode_attention_takes(const PagedAttention& op, const Launch& launch);
 void decode_attention(const PagedAttention& op, const Launch& launch);
 // With what comes before it, where q and the KV are those of `rope`: norms of heads (null: none), rotation, storing.
 void decode_attention(const PagedAttention& op, const RopeStore& rope, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& launch);
+// And for a step of many sequences with few rows each; no scratch.
+bool batch_attention_takes(const PagedAttention& op, const Launch& launch);
+void batch_attention(const PagedAttention& op, const Launch& launch);
 
 // Scratch that paged_attention needs in this step.
 int64_t attention_scratch_needed(const PagedAttention& op, const Launch& launch);

@@ -38,6 +38,7 @@ __device__ float rotated(const float* x, const float* angles, int d, int n_rot, 
 }
 
 constexpr int kHeadsPerBlock = 4;
+constexpr int kManyFrom = 65;                                               // tokens; below, more warps with less each are faster
 
 // kOwn: numbers of a head a lane may hold. Dynamic shared memory: a head [head_dim] f32 a warp. What can be asked for at once is: a load that
 // waits for another costs 0.7 us.
@@ -89,6 +90,69 @@ __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const _
   }
 }
 
+// The same for many tokens and heads that rotate whole, by halves: an element's partner lies in the same lane, and a warp takes several heads of a token, whose angles are
+// the same; all their numbers are asked for at once.
+constexpr int kHeadsAtOnce = 4;
+
+template <int kOwn>
+__global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_many_kernel(const __grid_constant__ RopeStore op, const __grid_constant__ NormOfHeads q_norm, const __grid_constant__ NormOfHeads k_norm,
+                                                                            const __grid_constant__ StepView step) {
+  constexpr int kDim = 32 * kOwn, kHalf = kOwn / 2;
+  start_dependents();
+  const int n_q = (op.n_heads + kHeadsAtOnce - 1) / kHeadsAtOnce, n_kv = (op.n_kv_heads + kHeadsAtOnce - 1) / kHeadsAtOnce;
+  const int lane = threadIdx.x % 32, t = blockIdx.x, nth = blockIdx.y * kHeadsPerBlock + threadIdx.x / 32;
+  if (nth >= n_q + 2 * n_kv) return;
+  const bool is_q = nth < n_q, is_k = !is_q && nth < n_q + n_kv;
+  const int first = (is_q ? nth : is_k ? nth - n_q : nth - n_q - n_kv) * kHeadsAtOnce, n_heads = is_q ? op.n_heads : op.n_kv_heads;
+  const Tensor& from = is_q ? op.q : is_k ? op.k : op.v;
+  float* const row = reinterpret_cast<float*>(from.data + t * from.stride) + first * kDim + lane;
+  const NormOfHeads& norm = is_q ? q_norm : k_norm;
+  const bool turns = is_q || is_k, normed = norm.weight && turns;
+  int64_t place = 0;
+  int32_t page = 0;
+  if (!is_q) {
+    const int position = step.positions[t];
+    page = step.pages[step.seqs[step.seq_of[t]].first_page[op.kv.group] + position / op.kv.page_size];
+    place = (int64_t{first} * op.kv.page_size + position % op.kv.page_size) * kDim + lane;
+  }
+  await_predecessors();
+  float value[kHeadsAtOnce][kOwn], c[kHalf], s[kHalf];
+#pragma unroll
+  for (int h = 0; h < kHeadsAtOnce; ++h)
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) value[h][i] = first + h < n_heads ? __ldcg(row + h * kDim + 32 * i) : 0.0f;
+  const float* angles = reinterpret_cast<const float*>(op.angles.data + t * op.angles.stride) + lane;
+#pragma unroll
+  for (int i = 0; i < kHalf; ++i) c[i] = turns ? angles[32 * i] : 0.0f, s[i] = turns ? angles[kDim / 2 + 32 * i] : 0.0f;
+#pragma unroll
+  for (int h = 0; h < kHeadsAtOnce; ++h) {
+    if (first + h >= n_heads) break;
+    float(&v)[kOwn] = value[h];
+    if (normed) {
+      float weight[kOwn];
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) weight[i] = norm.weight[(first + h) * norm.head_stride + lane + 32 * i];
+      norm_head(v, weight, kDim, norm);
+    }
+    if (turns) {
+#pragma unroll
+      for (int i = 0; i < kHalf; ++i) {
+        const float a = v[i], b = v[i + kHalf];
+        v[i] = turned(a, b, c[i], s[i], true);
+        v[i + kHalf] = turned(b, a, c[i], s[i], false);
+      }
+    }
+    if (is_q) {
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) row[h * kDim + 32 * i] = v[i];
+    } else {
+      std::byte* const plane = op.kv.plane(is_k ? 0 : 1, page);
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) put(plane, op.kv.planes[is_k ? 0 : 1].format, place + int64_t{h} * op.kv.page_size * kDim + 32 * i, v[i]);
+    }
+  }
+}
+
 }  // namespace
 
 void rope_angles(const RopeAngles& op, const Launch& l) {
@@ -97,6 +161,13 @@ void rope_angles(const RopeAngles& op, const Launch& l) {
 
 void rope_store(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& l) {
   if (op.q.rows == 0) return;
+  const bool whole = op.angles.data && op.style == RopeStyle::half && op.n_rot == op.head_dim && op.v_dim == op.head_dim && (op.head_dim == 64 || op.head_dim == 128);
+  if (op.q.rows >= kManyFrom && whole) {
+    const int n_warps = (op.n_heads + kHeadsAtOnce - 1) / kHeadsAtOnce + (op.n_kv_heads + kHeadsAtOnce - 1) / kHeadsAtOnce * 2;
+    launch_kernel(op.head_dim == 64 ? rope_store_many_kernel<2> : rope_store_many_kernel<4>, dim3(op.q.rows, (n_warps + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, 0, l.stream, op,
+                  norm_of_heads(q_norm, op.head_dim), norm_of_heads(k_norm, op.head_dim), l.step);
+    return;
+  }
   const int n_units = op.n_heads + 2 * op.n_kv_heads, widest = op.head_dim > op.v_dim ? op.head_dim : op.v_dim;
   const auto kernel = widest <= 128 ? rope_store_kernel<4> : widest <= 256 ? rope_store_kernel<8> : rope_store_kernel<32>;
   launch_kernel(kernel, dim3(op.q.rows, (n_units + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, kHeadsPerBlock * widest * 4, l.stream, op, norm_of_heads(q_norm, op.head_dim),

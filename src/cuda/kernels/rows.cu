@@ -54,6 +54,8 @@ __global__ void embed_kernel(Tensor out, Tensor table, FormatId format, const in
 template <int kOwn>
 __global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_constant__ AddNorm op, std::byte* tiles) {
   __shared__ float shared[8];
+  extern __shared__ uint4 tile_memory[];                                     // the row as it lies in tiles, so that it leaves in whole lines
+  std::byte* const row_of_tiles = reinterpret_cast<std::byte*>(tile_memory);
   start_dependents();
   await_predecessors();
   const int t = blockIdx.x, n = int(op.x.cols), n_units = (n + 63) / 64;
@@ -121,9 +123,13 @@ __global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_con
     if (!tiles) put(out, k, {v[0], v[1], v[2], v[3]});
     else
 #pragma unroll
-      for (int j = 0; j < 4; j += 2) *reinterpret_cast<uint32_t*>(tiles + tile_place(t, k + j, n_units)) = pack_bf16(v[j], v[j + 1]);
+      for (int j = 0; j < 4; j += 2) *reinterpret_cast<uint32_t*>(row_of_tiles + row_place(t, k + j)) = pack_bf16(v[j], v[j + 1]);
   }
-  for (int k = (n + 3) / 4 * 4 + 2 * int(threadIdx.x); tiles && k < 64 * n_units; k += 2 * kNormThreads) *reinterpret_cast<uint32_t*>(tiles + tile_place(t, k, n_units)) = 0;
+  if (!tiles) return;
+  for (int k = (n + 3) / 4 * 4 + 2 * int(threadIdx.x); k < 64 * n_units; k += 2 * kNormThreads) *reinterpret_cast<uint32_t*>(row_of_tiles + row_place(t, k)) = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < 8 * n_units; i += kNormThreads)
+    *reinterpret_cast<uint4*>(tiles + tile_place(t, 64 * (i / 8), n_units) / 128 * 128 + i % 8 * 16) = reinterpret_cast<const uint4*>(row_of_tiles)[i];
 }
 
 __global__ void head_norm_kernel(HeadNorm op) {
@@ -180,7 +186,7 @@ void add_norm(const AddNorm& op, std::byte* tiles, const Launch& l) {
   if (op.out.rows == 0) return;
   const int64_t n = op.x.cols, chunk = 4 * kNormThreads;
   const auto kernel = n <= chunk ? add_norm_kernel<1> : n <= 2 * chunk ? add_norm_kernel<2> : n <= 4 * chunk ? add_norm_kernel<4> : n <= 8 * chunk ? add_norm_kernel<8> : add_norm_kernel<16>;
-  launch_kernel(kernel, op.out.rows, kNormThreads, 0, l.stream, op, tiles);
+  launch_kernel(kernel, op.out.rows, kNormThreads, tiles ? int((n + 63) / 64 * 128) : 0, l.stream, op, tiles);
 }
 
 void head_norm(const HeadNorm& op, const Launch& l) {

@@ -26,6 +26,11 @@ __device__ inline void await_chunks() { asm volatile("cp.async.wait_group %0;" :
 
 using Barrier = uint64_t;
 
+// One arrival of this thread, when all chunks that it has asked for so far are there.
+__device__ inline void arrive_after_chunks(Barrier* b) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(b)) : "memory");
+}
+
 __device__ inline void init_barrier(Barrier* b, int n_arrivals) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(n_arrivals) : "memory"); }
 __device__ inline void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ inline void arrive(Barrier* b) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(b)) : "memory"); }

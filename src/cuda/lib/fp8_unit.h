@@ -37,13 +37,15 @@ struct Fp8Unit {
     const __nv_bfloat162 v = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&bits), *reinterpret_cast<const __nv_bfloat162*>(&factor));
     return *reinterpret_cast<const uint32_t*>(&v);
   }
+  // A word: two inputs of row g and of row g + 8.
+  __device__ static void decode(uint32_t& low, uint32_t& high, uint32_t word) {
+    low = value(word & 0x87F087F0u);
+    high = value((__funnelshift_l(word, word, 12) & 0x87808780u) | ((word << 4) & 0x00700070u));
+  }
   __device__ static void decode(uint32_t (&a)[4][4], const Held& held) {
     const uint32_t words[8] = {held.half[0].x, held.half[0].y, held.half[0].z, held.half[0].w, held.half[1].x, held.half[1].y, held.half[1].z, held.half[1].w};
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      a[i / 2][i % 2 * 2] = value(words[i] & 0x87F087F0u);
-      a[i / 2][i % 2 * 2 + 1] = value((__funnelshift_l(words[i], words[i], 12) & 0x87808780u) | ((words[i] << 4) & 0x00700070u));
-    }
+    for (int i = 0; i < 8; ++i) decode(a[i / 2][i % 2 * 2], a[i / 2][i % 2 * 2 + 1], words[i]);
   }
   template <int NT>
   __device__ static void multiply(float (&acc)[NT][4], const Held& held, const uint32_t (&b)[NT][8]) {

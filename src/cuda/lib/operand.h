@@ -7,31 +7,41 @@ namespace ridge::cuda {
 
 template <class Unit> struct Operands;
 
+// Units without scales of their own: what a lane holds of one, from which it takes operand after operand.
 template <> struct Operands<Bf16Unit> {
-  __device__ static void load(uint32_t (&a)[4][4], const std::byte* unit, int lane) {
-#pragma unroll
-    for (int t = 0; t < 4; ++t) {
-      const uint4 v = reinterpret_cast<const uint4*>(unit)[t * 32 + lane];
-      a[t][0] = v.x, a[t][1] = v.y, a[t][2] = v.z, a[t][3] = v.w;
-    }
+  using Held = const uint4*;
+  __device__ static Held open(const std::byte* unit, int lane) { return reinterpret_cast<const uint4*>(unit) + lane; }
+  __device__ static void take(uint32_t (&a)[4], Held held, int t) {
+    const uint4 v = held[t * 32];
+    a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
   }
 };
 
 template <> struct Operands<Nvfp4Unit> {
-  __device__ static void load(uint32_t (&a)[4][4], const std::byte* unit, int lane) {
+  struct Held { uint32_t words[4]; __nv_bfloat162 low, high; };
+  __device__ static Held open(const std::byte* unit, int lane) {
     const uint4 codes = reinterpret_cast<const uint4*>(unit)[lane];
     const uint32_t scales = reinterpret_cast<const uint16_t*>(unit + 512)[lane];
-    const __nv_bfloat162 low = Nvfp4Unit::scale_pair(scales, 0), high = Nvfp4Unit::scale_pair(scales, 1);
-    const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+    return {{codes.x, codes.y, codes.z, codes.w}, Nvfp4Unit::scale_pair(scales, 0), Nvfp4Unit::scale_pair(scales, 1)};
+  }
+  __device__ static void take(uint32_t (&a)[4], const Held& held, int t) {
 #pragma unroll
-    for (int t = 0; t < 4; ++t)
-#pragma unroll
-      for (int p = 0; p < 4; ++p) a[t][p] = Nvfp4Unit::decode(words[t], p, p % 2 ? high : low);
+    for (int p = 0; p < 4; ++p) a[p] = Nvfp4Unit::decode(held.words[t], p, p % 2 ? held.high : held.low);
   }
 };
 
-template <bool kBlocks> struct Operands<Fp8Unit<kBlocks>> {
-  using Unit = Fp8Unit<kBlocks>;
+template <> struct Operands<Fp8Unit<false>> {
+  using Held = const uint2*;
+  __device__ static Held open(const std::byte* unit, int lane) { return reinterpret_cast<const uint2*>(unit) + 2 * lane; }
+  __device__ static void take(uint32_t (&a)[4], Held held, int t) {
+    const uint2 v = held[t / 2 * 64 + t % 2];
+    Fp8Unit<false>::decode(a[0], a[1], v.x);
+    Fp8Unit<false>::decode(a[2], a[3], v.y);
+  }
+};
+
+template <> struct Operands<Fp8Unit<true>> {
+  using Unit = Fp8Unit<true>;
   __device__ static void load(uint32_t (&a)[4][4], const std::byte* unit, int lane) { Unit::decode(a, Unit::template load<Staged>(unit, lane)); }
   __device__ static void load_scales(float (&low)[1], float (&high)[1], const std::byte* unit, int) { low[0] = high[0] = *reinterpret_cast<const float*>(unit + Unit::kCodeBytes); }
 };

@@ -8,10 +8,10 @@ namespace ridge::cuda {
 
 constexpr int kTileTokens = 192, kTileBytes = kTileTokens * 128;
 
-// The byte where inputs k and k + 1 (k even) of a token start.
+// The byte where inputs k and k + 1 (k even) of a token start: among its own, and among all.
+__host__ __device__ constexpr int row_place(int token, int k) { return k / 64 * 128 + ((k % 16 / 2 ^ (token % kTileTokens & 7)) << 4) + k % 64 / 16 * 4; }
 __host__ __device__ constexpr int64_t tile_place(int token, int k, int n_units) {
-  const int row = token % kTileTokens, r = k % 16;
-  return (int64_t{token / kTileTokens} * n_units + k / 64) * kTileBytes + row * 128 + (((r / 2) ^ (row & 7)) << 4) + k % 64 / 16 * 4;
+  return (int64_t{token / kTileTokens} * n_units + k / 64) * kTileBytes + token % kTileTokens * 128 + row_place(token, k % 64);
 }
 
 constexpr int64_t tiles_bytes(int64_t n_tokens, int64_t n_inputs) {

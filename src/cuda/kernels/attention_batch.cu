@@ -1,0 +1,178 @@
+// Attention for a step of many sequences with few rows each: the arithmetic of lib/flash.h, bit for bit. A block takes one row and one KV head with the query heads that
+// share it, and walks over all its tiles, so that K and V stream without a pause and nothing goes through scratch. Its four warps take tiles in turn, each through a ring
+// of its own: pieces of 16 positions, eight of K and eight of V a tile. After each round of four tiles the block folds them in order of position.
+#include "cuda/kernels/flash.h"
+#include "cuda/lib/flash_mma.h"
+#include "cuda/lib/launch.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int kWarps = 4, kThreads = kWarps * 32, kPiece = 16, kPieces = kFlashTile / kPiece, kDepth = 4;
+constexpr int kMaxContext = 2048;
+
+// Shared memory: rings [warp][slot] pieces, chunk c of row r at c ^ (r % 8) | results of a round, twice: [warp][head of the group][m, l, o of kDim].
+template <int kDim>
+constexpr int kRingBytes = kDepth * kPiece * 2 * kDim;
+template <int kDim>
+int shared_bytes(int share) { return kWarps * kRingBytes<kDim> + 2 * kWarps * share * (kDim + 2) * 4; }
+
+template <class T, int kDim>
+__global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step) {
+  constexpr int kRowBytes = 2 * kDim, kPieceBytes = kPiece * kRowBytes, kChunks = kDim / 8;
+  extern __shared__ __align__(1024) std::byte memory[];
+  start_dependents();
+  const int kv_head = blockIdx.x, row = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  const int share = op.n_heads / op.n_kv_heads, page_size = op.kv.page_size;
+  const int position = step.positions[row], seen_from = op.window > 0 ? max(0, position - op.window + 1) : 0, seen_to = position + 1;
+  const int first_tile = seen_from / kFlashTile, last_tile = position / kFlashTile;
+  const StepSeq& seq = step.seqs[step.seq_of[row]];
+  const int32_t* pages = step.pages + seq.first_page[op.kv.group];
+  std::byte* const ring = memory + warp * kRingBytes<kDim>;
+  float* const results = reinterpret_cast<float*>(memory + kWarps * kRingBytes<kDim>);
+
+  // What is asked for runs ahead of what is multiplied. Lane i looks up the page of a tile's i-th piece, one tile ahead.
+  const auto page_of = [&](int tile) {
+    const int p = tile * kFlashTile + lane * kPiece;
+    return lane < kPieces && tile <= last_tile && p < seen_to && p + kPiece > seen_from ? pages[p / page_size] : 0;
+  };
+  int asked_tile = first_tile + warp;
+  int page = page_of(asked_tile), next_page = page_of(asked_tile + kWarps);
+  const auto ask = [&](int piece) {                                          // of the tile that is asked for: 0 .. 7 of K, 8 .. 15 of V
+    if (asked_tile <= last_tile) {
+      const int begin = asked_tile * kFlashTile + piece % kPieces * kPiece;
+      const int32_t of_piece = __shfl_sync(0xffffffffu, page, piece % kPieces);
+      const std::byte* from = op.kv.plane(piece / kPieces, of_piece) + 2 * (int64_t{kv_head} * page_size + begin % page_size) * kDim;
+      std::byte* to = ring + piece % kDepth * kPieceBytes;
+#pragma unroll
+      for (int i = 0; i < kPiece * kChunks / 32; ++i) {
+        const int r = (i * 32 + lane) / kChunks, c = (i * 32 + lane) % kChunks;
+        const bool valid = begin + r >= seen_from && begin + r < seen_to;
+        copy_chunk(to + r * kRowBytes + ((c ^ (r & 7)) << 4), from + (valid ? r * kRowBytes + c * 16 : 0), valid);
+      }
+    }
+    commit_chunks();
+    if (piece == 2 * kPieces - 1) asked_tile += kWarps, page = next_page, next_page = page_of(asked_tile + kWarps);
+  };
+  const auto ask_first = [&] {
+#pragma unroll
+    for (int i = 0; i < kDepth - 1; ++i) ask(i);
+  };
+  // K of earlier steps depends on nothing in this one.
+  const bool early = asked_tile * kFlashTile + (kDepth - 1) * kPiece <= seq.n_context - seq.n_rows;
+  if (early) ask_first();
+  await_predecessors();
+  if (!early) ask_first();
+  uint32_t queries[kDim / 16][4];
+  load_queries<T>(queries, q, [&](int r) {
+    const int head = g + 8 * r;
+    return head < share ? reinterpret_cast<const float*>(op.q.data + row * op.q.stride) + (kv_head * share + head) * kDim : nullptr;
+  });
+  const float factor = exponent_factor(op);
+
+  // A thread folds dimension (thread % kDim) of every (128 / kDim)-th head.
+  constexpr int kOwn = 16 * kDim / kThreads;
+  float total[kOwn], total_m[kOwn], total_l[kOwn];
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) total[i] = 0, total_m[i] = -CUDART_INF_F, total_l[i] = 0;
+  for (int base = first_tile, parity = 0; base <= last_tile; base += kWarps, parity ^= 1) {
+    const int start = (base + warp) * kFlashTile;
+    if (base + warp <= last_tile) {
+      float scores[64];
+#pragma unroll
+      for (int i = 0; i < 64; ++i) scores[i] = 0;
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece) {
+        await_chunks<kDepth - 2>();
+        __syncwarp();
+        ask(piece + kDepth - 1);
+        const std::byte* keys = ring + piece % kDepth * kPieceBytes;
+#pragma unroll
+        for (int k = 0; k < kDim / 16; ++k) {
+          // Matrices: positions 0-7 at both halves of the 16 dimensions, then positions 8-15.
+          const int r = lane / 16 * 8 + lane % 8, c = 2 * k + lane / 8 % 2;
+          uint32_t b[4];
+          load_four_matrices<false>(b, keys + r * kRowBytes + ((c ^ (r & 7)) << 4));
+          flash_mma<T>(scores + 8 * piece, queries[k], b[0], b[1]);
+          flash_mma<T>(scores + 8 * piece + 4, queries[k], b[2], b[3]);
+        }
+        __syncwarp();
+      }
+      if (op.softcap > 0) cap_scores(scores, op.scale, op.softcap);
+      if (start < seen_from || start + kFlashTile > seen_to) mask_scores(scores, start, {seen_from, seen_from}, {seen_to, seen_to}, q);
+      uint32_t p[8][4];
+      float m[2], l[2], out[kDim / 2];
+      softmax_tile<T>(p, m, l, scores, factor);
+#pragma unroll
+      for (int i = 0; i < kDim / 2; ++i) out[i] = 0;
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece) {
+        await_chunks<kDepth - 2>();
+        __syncwarp();
+        ask((kPieces + piece + kDepth - 1) % (2 * kPieces));
+        const std::byte* values = ring + piece % kDepth * kPieceBytes;
+#pragma unroll
+        for (int d = 0; d < kDim / 16; ++d) {
+          // Matrices: positions 0-7 and 8-15 at the first 8 dimensions, then at the next.
+          const int r = lane / 8 % 2 * 8 + lane % 8, c = 2 * d + lane / 16;
+          uint32_t b[4];
+          load_four_matrices<true>(b, values + r * kRowBytes + ((c ^ (r & 7)) << 4));
+          flash_mma<T>(out + 8 * d, p[piece], b[0], b[1]);
+          flash_mma<T>(out + 8 * d + 4, p[piece], b[2], b[3]);
+        }
+        __syncwarp();
+      }
+      float* const to = results + (parity * kWarps + warp) * share * (kDim + 2);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if (g + 8 * r >= share) continue;
+        if (q == 0) *reinterpret_cast<float2*>(to + (g + 8 * r) * (kDim + 2)) = {m[r], l[r]};
+#pragma unroll
+        for (int j = 0; j < kDim / 8; ++j) *reinterpret_cast<float2*>(to + (g + 8 * r) * (kDim + 2) + 2 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+      }
+    }
+    __syncthreads();                                                         // one a round: the next writes to the other half
+    const int n_here = min(kWarps, last_tile - base + 1);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int head = (int(threadIdx.x) + i * kThreads) / kDim;
+      if (head >= share) break;
+      const float* from = results + (parity * kWarps * share + head) * (kDim + 2);
+      for (int w = 0; w < n_here; ++w, from += share * (kDim + 2)) {
+        float keep, take;
+        fold(total_m[i], total_l[i], from[0], from[1], factor, keep, take);
+        total[i] = folded(total[i], from[2 + threadIdx.x % kDim], keep, take);
+      }
+    }
+  }
+  const float* sinks = reinterpret_cast<const float*>(op.sinks.data);
+  float* const out = reinterpret_cast<float*>(op.out.data + row * op.out.stride) + kv_head * share * kDim;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int head = (int(threadIdx.x) + i * kThreads) / kDim;
+    if (head >= share) break;
+    out[head * kDim + threadIdx.x % kDim] = __fmul_rn(total[i], norm_of(total_m[i], total_l[i], factor, sinks ? sinks + kv_head * share + head : nullptr));
+  }
+}
+
+template <class T, int kDim>
+void launch(const PagedAttention& op, const Launch& l) {
+  const int bytes = shared_bytes<kDim>(op.n_heads / op.n_kv_heads);
+  cudaFuncSetAttribute(batch_rows_kernel<T, kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  launch_kernel(batch_rows_kernel<T, kDim>, dim3(op.n_kv_heads, op.q.rows), kThreads, bytes, l.stream, op, l.step);
+}
+
+}  // namespace
+
+// Where the blocks are enough for all multiprocessors and no context is so long that the others would wait for its block.
+bool batch_attention_takes(const PagedAttention& op, const Launch& l) {
+  return flash_supports(op) && op.q.rows > 8 && op.q.rows <= l.n_few_rows && op.q.rows * op.n_kv_heads * 8 >= l.n_sms * 7 && l.max_context <= kMaxContext;
+}
+
+void batch_attention(const PagedAttention& op, const Launch& l) {
+  const bool half = op.kv.planes[0].format == FormatId::f16;
+  if (op.head_dim == 64) half ? launch<__half, 64>(op, l) : launch<__nv_bfloat16, 64>(op, l);
+  else half ? launch<__half, 128>(op, l) : launch<__nv_bfloat16, 128>(op, l);
+}
+
+}  // namespace ridge::cuda
