@@ -120,17 +120,32 @@ __device__ void take_input(std::byte* to, float* reduce, const Few& f) {
     return;
   }
   await_predecessors();
+  // All loads of a thread before the first is used: one after the other they cost a trip to the second-level cache each.
   const int n_threads = kTeams * kNormThreads;
   for (int token = 0; token < f.n_tokens; ++token) {
     std::byte* row = to + token * f.shared_stride;
     if (f.x_bf16) {
-#pragma unroll 4
-      for (int k = 8 * int(threadIdx.x); k < padded; k += 8 * n_threads)
-        *reinterpret_cast<uint4*>(row + 2 * k) = __ldcg(reinterpret_cast<const uint4*>(f.x + token * f.x_stride + 2 * k));
+      constexpr int kAtOnce = 6 / kTeams;
+      for (int first = 8 * int(threadIdx.x); first < padded; first += kAtOnce * 8 * n_threads) {
+        uint4 v[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+          if (const int k = first + i * 8 * n_threads; k < padded) v[i] = __ldcg(reinterpret_cast<const uint4*>(f.x + token * f.x_stride + 2 * k));
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+          if (const int k = first + i * 8 * n_threads; k < padded) *reinterpret_cast<uint4*>(row + 2 * k) = v[i];
+      }
     } else {
+      constexpr int kAtOnce = 4 / kTeams;
       const float* x = reinterpret_cast<const float*>(f.x + token * f.x_stride);
-#pragma unroll 4
-      for (int k = 4 * int(threadIdx.x); k < padded; k += 4 * n_threads) put_four(row, k, four_of(x, k, f.cols));
+      for (int first = 4 * int(threadIdx.x); first < padded; first += kAtOnce * 4 * n_threads) {
+        float4 v[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) v[i] = four_of(x, first + i * 4 * n_threads, f.cols);
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+          if (const int k = first + i * 4 * n_threads; k < padded) put_four(row, k, v[i]);
+      }
     }
   }
 }
