@@ -120,17 +120,32 @@ __device__ void take_input(std::byte* to, float* reduce, const Few& f) {
     return;
   }
   await_predecessors();
+  // All loads of a thread before the first is used: one after the other they cost a trip to the second-level cache each.
   const int n_threads = kTeams * kNormThreads;
   for (int token = 0; token < f.n_tokens; ++token) {
     std::byte* row = to + token * f.shared_stride;
     if (f.x_bf16) {
-#pragma unroll 4
-      for (int k = 8 * int(threadIdx.x); k < padded; k += 8 * n_threads)
-        *reinterpret_cast<uint4*>(row + 2 * k) = __ldcg(reinterpret_cast<const uint4*>(f.x + token * f.x_stride + 2 * k));
+      constexpr int kAtOnce = 6 / kTeams;
+      for (int first = 8 * int(threadIdx.x); first < padded; first += kAtOnce * 8 * n_threads) {
+        uint4 v[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+          if (const int k = first + i * 8 * n_threads; k < padded) v[i] = __ldcg(reinterpret_cast<const uint4*>(f.x + token * f.x_stride + 2 * k));
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+          if (const int k = first + i * 8 * n_threads; k < padded) *reinterpret_cast<uint4*>(row + 2 * k) = v[i];
+      }
     } else {
+      constexpr int kAtOnce = 4 / kTeams;
       const float* x = reinterpret_cast<const float*>(f.x + token * f.x_stride);
-#pragma unroll 4
-      for (int k = 4 * int(threadIdx.x); k < padded; k += 4 * n_threads) put_four(row, k, four_of(x, k, f.cols));
+      for (int first = 4 * int(threadIdx.x); first < padded; first += kAtOnce * 4 * n_threads) {
+        float4 v[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) v[i] = four_of(x, first + i * 4 * n_threads, f.cols);
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+          if (const int k = first + i * 4 * n_threads; k < padded) put_four(row, k, v[i]);
+      }
     }
   }
 }
@@ -183,11 +198,11 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
       }
     }
   }
-  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  int lane;
+  asm volatile("mov.u32 %0, %laneid;" : "=r"(lane));
+  const int g = lane / 4, q = lane % 4;
   const int team = any_warp / kTeam, warp = any_warp % kTeam;
   const int me = team * gridDim.x + blockIdx.x;
-  uint64_t* const arrived = gates + team * kSlots;
-  const std::byte* const my_units = memory + L::kGates + team * L::kRing + warp * Unit::kBytes;
   std::byte* const input = memory + L::kGates + kTeams * L::kRing;
   float* const all_sums = reinterpret_cast<float*>(memory + L::sums_at(f));
   __syncthreads();
@@ -199,21 +214,40 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
   const uint32_t my_x = address_of(input) + (there ? g : 0) * f.shared_stride + 2 * (lane_input<Unit::kHalves>(q, 0) + kUnit * warp);
   constexpr int kSecond = 2 * (lane_input<Unit::kHalves>(0, 1) - lane_input<Unit::kHalves>(0, 0));
   uint4 x0{0, 0, 0, 0}, x1{0, 0, 0, 0};
-  // Who writes which sum of a tile.
-  const int e = threadIdx.x % (kTeam * 32), row_of_tile = e % 16, token = e / 16;
-  float gate = 0;
-  int slot = 0, parity = 0;
+  // Who writes which sum of a tile: most warps none.
+  const int row_of_tile = lane % 16, token = 2 * warp + lane / 16;
+  const bool any_to_write = 2 * warp < f.n_tokens;
+  float gate_sum = 0;
+  int parity = 0;
+  // The ring, as the producer goes through it.
+  uint64_t* const arrived = gates + team * kSlots;
+  const std::byte* const ring = memory + L::kGates + team * L::kRing + warp * Unit::kBytes;
+  const std::byte* unit = ring;
+  uint64_t* gate = arrived;
   uint32_t phase = 0;
+  const auto take = [&](auto&& multiply_slot) {
+    await_gate(gate, phase);
+    multiply_slot();
+    __syncwarp();
+    if (lane == 0) pass_gate(gate + kLeft);
+    ++gate;
+    unit += L::kSlotBytes;
+    if (gate == arrived + kSlots) gate = arrived, unit = ring, phase ^= 1;
+  };
+  const int n_whole = f.n_units / kSlotUnits, n_rest = f.n_units % kSlotUnits;
   for (int nth = 0;; ++nth) {
     const Place at = place(me, nth);
     if (at.tile >= f.n_tiles) break;
-    const Part& part = at.part(f);
-    const int row = (at.tile - part.first_tile) * kTileRows + row_of_tile;
-    const bool writes = token < f.n_tokens && row < part.rows;
-    // Asked for now, needed when the tile is done.
-    const float bias = writes && part.bias ? part.bias[row] : 0.0f;
-    const float row_scale = writes && part.row_scales ? part.row_scales[row] : 1.0f;
-    const float before = writes && f.residual ? __ldcg(f.residual + token * f.residual_stride + row) : 0.0f;
+    float bias = 0, row_scale = 1, before = 0;
+    if (any_to_write) {                                                      // asked for now, needed when the tile is done
+      const Part& part = at.part(f);
+      const int row = (at.tile - part.first_tile) * kTileRows + row_of_tile;
+      if (token < f.n_tokens && row < part.rows) {
+        if (part.bias) bias = part.bias[row];
+        if (part.row_scales) row_scale = part.row_scales[row];
+        if (f.residual) before = __ldcg(f.residual + token * f.residual_stride + row);
+      }
+    }
 
     float acc[1][4] = {{0, 0, 0, 0}};
     uint32_t x = my_x;
@@ -225,21 +259,18 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
       Unit::multiply(acc, held, b);
     };
 #pragma unroll 1
-    for (int first = 0; first < f.n_units; first += kSlotUnits) {
-      await_gate(arrived + slot, phase);
-      __syncwarp();
-      const std::byte* unit = my_units + slot * L::kSlotBytes;
-      if (first + kSlotUnits <= f.n_units) {
+    for (int i = n_whole; i > 0; --i) {
+      take([&] {
 #pragma unroll
         for (int each = 0; each < kEach; ++each) multiply(unit + each * kTeam * Unit::kBytes, x + each * 2 * kUnit * kTeam);
-      } else {
-        for (int each = 0; first + each * kTeam + warp < f.n_units && each < kEach; ++each) multiply(unit + each * kTeam * Unit::kBytes, x + each * 2 * kUnit * kTeam);
-      }
+      });
       x += kEach * 2 * kUnit * kTeam;
-      __syncwarp();
-      if (lane == 0) pass_gate(arrived + kLeft + slot);
-      if (++slot == kSlots) slot = 0, phase ^= 1;
     }
+    if (n_rest > 0)
+      take([&] {
+#pragma unroll 1
+        for (int each = 0; each * kTeam + warp < n_rest; ++each) multiply(unit + each * kTeam * Unit::kBytes, x + each * 2 * kUnit * kTeam);
+      });
 
     // [warp][token][row]; one barrier a tile: the other half of the sums is free by then.
     float* const sums = all_sums + (team * 2 + parity) * kTeam * f.n_tokens * 16;
@@ -247,23 +278,25 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
     for (int i = 0; i < 4; ++i)
       if (2 * q + i % 2 < f.n_tokens) sums[(warp * f.n_tokens + 2 * q + i % 2) * 16 + g + (i >= 2 ? 8 : 0)] = acc[0][i];
     sync_group(team);
-    if (writes) {
-      float sum = 0;
-#pragma unroll
-      for (int w = 0; w < kTeam; ++w) sum += sums[(w * f.n_tokens + token) * 16 + row_of_tile];
-      sum = __fmul_rn(__fmul_rn(sum, part.scale), row_scale);                // never fused with the addition: every kernel of this arithmetic rounds here
-      if (part.bias) sum = __fadd_rn(sum, bias);
-      if (f.activate && at.which == 0) gate = sum;
-      else if (f.activate) {
-        const float value = __fmul_rn(act(f.act, gate), sum);
-        f.part[0].out[token * f.part[0].out_stride + row] = value;
-        if (f.bf16_out) f.bf16_out[token * f.bf16_stride + row] = __float2bfloat16_rn(value);
-      } else {
-        part.out[token * part.out_stride + row] = sum;
-        if (f.residual) f.residual[token * f.residual_stride + row] = fmaf(f.residual_scale, sum, before);
-      }
-    }
     parity ^= 1;
+    if (!any_to_write) continue;
+    const Part& part = at.part(f);
+    const int row = (at.tile - part.first_tile) * kTileRows + row_of_tile;
+    if (token >= f.n_tokens || row >= part.rows) continue;
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < kTeam; ++w) sum += sums[(w * f.n_tokens + token) * 16 + row_of_tile];
+    sum = __fmul_rn(__fmul_rn(sum, part.scale), row_scale);                  // never fused with the addition: every kernel of this arithmetic rounds here
+    if (part.bias) sum = __fadd_rn(sum, bias);
+    if (f.activate && at.which == 0) gate_sum = sum;
+    else if (f.activate) {
+      const float value = __fmul_rn(act(f.act, gate_sum), sum);
+      f.part[0].out[token * f.part[0].out_stride + row] = value;
+      if (f.bf16_out) f.bf16_out[token * f.bf16_stride + row] = __float2bfloat16_rn(value);
+    } else {
+      part.out[token * part.out_stride + row] = sum;
+      if (f.residual) f.residual[token * f.residual_stride + row] = fmaf(f.residual_scale, sum, before);
+    }
   }
 #endif
 }
