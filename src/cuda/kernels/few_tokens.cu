@@ -60,91 +60,100 @@ struct Few {
   int shared_stride;                                                        // of the input's rows in shared memory
 };
 
-// Teams of a block, slots of a team's ring, units of a slot that a warp takes; formats that need many instructions a byte have two teams.
-template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 3, kEach = 2; };
-template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 7, kEach = 1; };
-template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1; };
-template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1; };
+// Teams of a block, slots of a team's ring, units of a slot that a warp takes, slots that are asked for before the input of a norm is there (which would queue behind
+// them). Formats that need many instructions a byte have two teams.
+template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 2; };
+template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 7, kEach = 1, kFirst = 7; };
+template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2; };
+template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2; };
 
-// Shared memory: gates [team][slot] arrived, then left | rings [team][slot] units | input [token][shared_stride] bf16 | sums [team][2][warp][token][16] f32 | 8 floats a team.
+// Shared memory: gates [team][slot] arrived, then left, then the input | rings [team][slot] units | input [token][shared_stride] bf16 | sums [team][2][warp][token][16] f32 | 8 floats a team.
 template <class Unit>
 struct Layout {
   using P = Plan<Unit>;
   static constexpr int kGates = 256, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
-  static_assert(P::kTeams * P::kSlots * 16 <= kGates);
+  static_assert(P::kTeams * P::kSlots * 16 + 8 <= kGates);
   __host__ __device__ static int sums_at(const Few& f) { return kGates + P::kTeams * kRing + f.n_tokens * f.shared_stride; }
   static int bytes(const Few& f) { return sums_at(f) + P::kTeams * (2 * kTeam * f.n_tokens * 16 + kTeam) * 4; }
 };
 
 __device__ void put_four(std::byte* row, int k, const float4& v) { *reinterpret_cast<uint2*>(row + 2 * k) = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)}; }
 
-// The input's rows as bf16 in shared memory.
+// Whole fours of a row (cols is a multiple of four); zeros beyond it.
+__device__ float4 four_within(const float* row, int k, int cols) {
+  float4 v{0, 0, 0, 0};
+  if (k < cols) v = __ldcg(reinterpret_cast<const float4*>(row + k));
+  return v;
+}
+
+// The input's rows as bf16 in shared memory. Short code on purpose: it runs once a kernel, from instructions that are not in the multiprocessor's cache by then.
+// `there` is passed when what was asked for has come.
 template <int kTeams>
-__device__ void take_input(std::byte* to, float* reduce, const Few& f) {
+__device__ void take_input(std::byte* to, float* reduce, uint64_t* there, const Few& f) {
   const int team = threadIdx.x / kNormThreads, thread = threadIdx.x % kNormThreads, padded = f.n_units * kUnit;
   if (f.norm) {
     constexpr int kHeld = 4;                                                // chunks a thread keeps; more are read again
+    const int first = 4 * thread;
     float4 weight[kHeld];
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const int k = 4 * (thread + i * kNormThreads);
-      weight[i] = f.norm_weight ? four_of(f.norm_weight, k, f.cols) : float4{1, 1, 1, 1};
-    }
+    for (int i = 0; i < kHeld; ++i) weight[i] = f.norm_weight ? four_within(f.norm_weight, first + i * 4 * kNormThreads, f.cols) : float4{1, 1, 1, 1};
+    const float offset = f.norm_weight ? f.weight_offset : 0.0f;
     await_predecessors();
     for (int token = team; token < f.n_tokens; token += kTeams) {
       const float* x = reinterpret_cast<const float*>(f.x + token * f.x_stride);
+      std::byte* const row = to + token * f.shared_stride;
       float4 v[kHeld];
       float squares = 0;
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i) v[i] = four_of(x, 4 * (thread + i * kNormThreads), f.cols);
+      for (int i = 0; i < kHeld; ++i) v[i] = four_within(x, first + i * 4 * kNormThreads, f.cols);
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) squares = add_squares(squares, v[i]);
-      for (int k = 4 * (thread + kHeld * kNormThreads); k < f.cols; k += 4 * kNormThreads) squares = add_squares(squares, four_of(x, k, f.cols));
+      if (threadIdx.x == 0 && token == 0) pass_gate_with(there, squares);
+#pragma unroll 1
+      for (int k = first + kHeld * 4 * kNormThreads; k < f.cols; k += 4 * kNormThreads) squares = add_squares(squares, four_within(x, k, f.cols));
       const float factor = rms_factor(group_sum(squares, reduce + team * kTeam, team), f.cols, f.eps);
       const auto finish = [&](float4 y, const float4& w, int k) {
-        const float offset = f.norm_weight ? f.weight_offset : 0.0f;
+        if (k >= padded) return;
         y = {y.x * factor * (w.x + offset), y.y * factor * (w.y + offset), y.z * factor * (w.z + offset), y.w * factor * (w.w + offset)};
-        if (k < padded) put_four(to + token * f.shared_stride, k, y);
-        if (blockIdx.x > 0) return;
-        float* out = f.normed + token * f.normed_stride + k;
-        if (k < f.cols) out[0] = y.x;
-        if (k + 1 < f.cols) out[1] = y.y;
-        if (k + 2 < f.cols) out[2] = y.z;
-        if (k + 3 < f.cols) out[3] = y.w;
+        put_four(row, k, y);
+        if (blockIdx.x == 0 && k < f.cols) *reinterpret_cast<float4*>(f.normed + token * f.normed_stride + k) = y;
       };
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i) finish(v[i], weight[i], 4 * (thread + i * kNormThreads));
-      for (int k = 4 * (thread + kHeld * kNormThreads); k < padded; k += 4 * kNormThreads)
-        finish(four_of(x, k, f.cols), f.norm_weight ? four_of(f.norm_weight, k, f.cols) : float4{1, 1, 1, 1}, k);
+      for (int i = 0; i < kHeld; ++i) finish(v[i], weight[i], first + i * 4 * kNormThreads);
+#pragma unroll 1
+      for (int k = first + kHeld * 4 * kNormThreads; k < padded; k += 4 * kNormThreads)
+        finish(four_within(x, k, f.cols), f.norm_weight ? four_within(f.norm_weight, k, f.cols) : float4{1, 1, 1, 1}, k);
     }
     return;
   }
   await_predecessors();
   // All loads of a thread before the first is used: one after the other they cost a trip to the second-level cache each.
-  const int n_threads = kTeams * kNormThreads;
+  constexpr int kThreads = kTeams * kNormThreads;
   for (int token = 0; token < f.n_tokens; ++token) {
-    std::byte* row = to + token * f.shared_stride;
+    std::byte* const row = to + token * f.shared_stride;
+    const std::byte* const from = f.x + token * f.x_stride;
     if (f.x_bf16) {
       constexpr int kAtOnce = 6 / kTeams;
-      for (int first = 8 * int(threadIdx.x); first < padded; first += kAtOnce * 8 * n_threads) {
+#pragma unroll 1
+      for (int first = 8 * int(threadIdx.x); first < padded; first += kAtOnce * 8 * kThreads) {
         uint4 v[kAtOnce];
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i)
-          if (const int k = first + i * 8 * n_threads; k < padded) v[i] = __ldcg(reinterpret_cast<const uint4*>(f.x + token * f.x_stride + 2 * k));
+          if (const int k = first + i * 8 * kThreads; k < padded) v[i] = __ldcg(reinterpret_cast<const uint4*>(from + 2 * k));
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i)
-          if (const int k = first + i * 8 * n_threads; k < padded) *reinterpret_cast<uint4*>(row + 2 * k) = v[i];
+          if (const int k = first + i * 8 * kThreads; k < padded) *reinterpret_cast<uint4*>(row + 2 * k) = v[i];
       }
     } else {
       constexpr int kAtOnce = 4 / kTeams;
-      const float* x = reinterpret_cast<const float*>(f.x + token * f.x_stride);
-      for (int first = 4 * int(threadIdx.x); first < padded; first += kAtOnce * 4 * n_threads) {
+#pragma unroll 1
+      for (int first = 4 * int(threadIdx.x); first < padded; first += kAtOnce * 4 * kThreads) {
         float4 v[kAtOnce];
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) v[i] = four_of(x, first + i * 4 * n_threads, f.cols);
+        for (int i = 0; i < kAtOnce; ++i) v[i] = four_within(reinterpret_cast<const float*>(from), first + i * 4 * kThreads, f.cols);
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i)
-          if (const int k = first + i * 4 * n_threads; k < padded) put_four(row, k, v[i]);
+          if (const int k = first + i * 4 * kThreads; k < padded) put_four(row, k, v[i]);
       }
     }
   }
@@ -152,13 +161,14 @@ __device__ void take_input(std::byte* to, float* reduce, const Few& f) {
 
 // Teams, and for each a warp that asks for its weights (one warp for both: a lane that waits keeps the other from asking).
 template <class Unit>
-__global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Plan<Unit>::kTeams) few_tokens_kernel(const __grid_constant__ Few f) {
+__global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_tokens_kernel(const __grid_constant__ Few f) {
 #if __CUDA_ARCH__ >= 900
   constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots, kEach = Plan<Unit>::kEach, kSlotUnits = kEach * kTeam;
   using L = Layout<Unit>;
   extern __shared__ __align__(128) std::byte memory[];
   uint64_t* const gates = reinterpret_cast<uint64_t*>(memory);               // [team][slot] arrived, then left
   constexpr int kLeft = kTeams * kSlots;
+  uint64_t* const input_there = gates + 2 * kLeft;
   const int n_teams = gridDim.x * kTeams;
   start_dependents();
 
@@ -178,13 +188,14 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
   if (any_warp >= kTeams * kTeam) {
     if (threadIdx.x == kTeams * kTeam * 32) {
       for (int i = 0; i < kLeft; ++i) init_gate(gates + i, 1), init_gate(gates + kLeft + i, kTeam);
+      init_gate(input_there, 1);
       publish_gates();
     }
     __syncwarp();
     __syncthreads();
     if (threadIdx.x % 32 > 0) return;
     const int team = any_warp - kTeams * kTeam, me = team * gridDim.x + blockIdx.x;
-    int slot = 0;
+    int slot = 0, n_first = f.norm && Plan<Unit>::kFirst < kSlots ? Plan<Unit>::kFirst : -1;
     uint32_t phase = 1;                                                      // the first time round a slot is free
     for (int nth = 0;; ++nth) {
       const Place at = place(me, nth);
@@ -192,6 +203,7 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
       const Part& part = at.part(f);
       const std::byte* units = part.units + int64_t{at.tile - part.first_tile} * f.n_units * Unit::kBytes;
       for (int first = 0; first < f.n_units; first += kSlotUnits, units += L::kSlotBytes) {
+        if (n_first-- == 0) await_gate(input_there, 0);
         await_gate(gates + kLeft + team * kSlots + slot, phase);
         stage(memory + L::kGates + team * L::kRing + slot * L::kSlotBytes, units, min(kSlotUnits, f.n_units - first) * Unit::kBytes, gates + team * kSlots + slot);
         if (++slot == kSlots) slot = 0, phase ^= 1;
@@ -206,7 +218,7 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
   std::byte* const input = memory + L::kGates + kTeams * L::kRing;
   float* const all_sums = reinterpret_cast<float*>(memory + L::sums_at(f));
   __syncthreads();
-  take_input<kTeams>(input, all_sums + kTeams * 2 * kTeam * f.n_tokens * 16, f);
+  take_input<kTeams>(input, all_sums + kTeams * 2 * kTeam * f.n_tokens * 16, input_there, f);
   asm volatile("bar.sync 4, %0;" ::"n"(kTeams * kTeam * 32) : "memory");     // of the teams
 
   // Tokens that are not there stay zeros.
@@ -216,7 +228,6 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
   uint4 x0{0, 0, 0, 0}, x1{0, 0, 0, 0};
   // Who writes which sum of a tile: most warps none.
   const int row_of_tile = lane % 16, token = 2 * warp + lane / 16;
-  const bool any_to_write = 2 * warp < f.n_tokens;
   float gate_sum = 0;
   int parity = 0;
   // The ring, as the producer goes through it.
@@ -239,14 +250,13 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
     const Place at = place(me, nth);
     if (at.tile >= f.n_tiles) break;
     float bias = 0, row_scale = 1, before = 0;
-    if (any_to_write) {                                                      // asked for now, needed when the tile is done
-      const Part& part = at.part(f);
-      const int row = (at.tile - part.first_tile) * kTileRows + row_of_tile;
-      if (token < f.n_tokens && row < part.rows) {
-        if (part.bias) bias = part.bias[row];
-        if (part.row_scales) row_scale = part.row_scales[row];
-        if (f.residual) before = __ldcg(f.residual + token * f.residual_stride + row);
-      }
+    const Part& part = at.part(f);
+    const int row = (at.tile - part.first_tile) * kTileRows + row_of_tile;
+    const bool writes = token < f.n_tokens && row < part.rows;
+    if (writes) {                                                            // asked for now, needed when the tile is done
+      if (part.bias) bias = part.bias[row];
+      if (part.row_scales) row_scale = part.row_scales[row];
+      if (f.residual) before = __ldcg(f.residual + token * f.residual_stride + row);
     }
 
     float acc[1][4] = {{0, 0, 0, 0}};
@@ -279,10 +289,7 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 4 / Pla
       if (2 * q + i % 2 < f.n_tokens) sums[(warp * f.n_tokens + 2 * q + i % 2) * 16 + g + (i >= 2 ? 8 : 0)] = acc[0][i];
     sync_group(team);
     parity ^= 1;
-    if (!any_to_write) continue;
-    const Part& part = at.part(f);
-    const int row = (at.tile - part.first_tile) * kTileRows + row_of_tile;
-    if (token >= f.n_tokens || row >= part.rows) continue;
+    if (!writes) continue;
     float sum = 0;
 #pragma unroll
     for (int w = 0; w < kTeam; ++w) sum += sums[(w * f.n_tokens + token) * 16 + row_of_tile];
@@ -322,7 +329,7 @@ bool run(Few f, const Launch& l, bool only_ask) {
 }
 
 bool run(const Matmul& op, const Around& around, const Launch& l, bool only_ask) {
-  if (op.x.rows < 1 || op.x.rows > kMaxTokens || l.compute_capability < 90) return false;
+  if (op.x.rows < 1 || op.x.rows > kMaxTokens || l.compute_capability < 90 || op.x.cols % 4 > 0 || op.x.stride % 16 > 0) return false;
   Few f{};
   const Weight* first = nullptr;
   for (int i = 0; i < 3; ++i) {

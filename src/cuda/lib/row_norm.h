@@ -20,11 +20,7 @@ __device__ inline float4 four_of(const float* row, int k, int cols) {
 }
 
 // A barrier of kNormThreads threads that are one group of a block, of up to three; barrier 0 is the block's own.
-__device__ inline void sync_group(int group) {
-  if (group == 0) asm volatile("bar.sync 1, %0;" ::"n"(kNormThreads) : "memory");
-  else if (group == 1) asm volatile("bar.sync 2, %0;" ::"n"(kNormThreads) : "memory");
-  else asm volatile("bar.sync 3, %0;" ::"n"(kNormThreads) : "memory");
-}
+__device__ inline void sync_group(int group) { asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(kNormThreads) : "memory"); }
 
 // Sum over the threads of a group, for each of them. `shared`: 8 floats of the group's own.
 __device__ inline float group_sum(float v, float* shared, int group) {

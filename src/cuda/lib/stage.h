@@ -26,6 +26,13 @@ __device__ inline void stage(void* to, const std::byte* from, int n_bytes, uint6
 }
 #endif
 
+// pass_gate once `value` is known, say because it was loaded: both ways lead there.
+__device__ inline void pass_gate_with(uint64_t* gate, float value) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{\n.reg .pred some;\nsetp.gt.f32 some, %1, 0f00000000;\n@some mbarrier.arrive.shared.b64 _, [%0];\n@!some mbarrier.arrive.shared.b64 _, [%0];\n}" ::"r"(address_of(gate)), "f"(value) : "memory");
+#endif
+}
+
 // Lanes that are not `there` keep what v holds, and take no part in the access.
 __device__ inline void load_where(uint4& v, uint32_t address, bool there) {
   asm volatile("{\n.reg .pred there;\nsetp.ne.u32 there, %5, 0;\n@there ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
