@@ -1,13 +1,15 @@
-// Attention for a step of single tokens, where the time from q to the result is what counts: the arithmetic of lib/flash.h, bit for bit. A block of four warps takes one
-// row, one KV head with the query heads that share it, and tiles of 128 positions, from the newest on: each warp scores 32 of them, and sums weights times V for a quarter
-// of the dimensions. K and V of earlier steps depend on nothing in this one, so those of the first tile are on their way before the kernel waits for the projections; K of
+// Attention for a step of single tokens, where the time from q to the result is what counts: the arithmetic of lib/flash.h, bit for bit. A block takes one
+// row, one KV head with the query heads that share it, and tiles of 128 positions, from the newest on: each warp scores some of them, and sums weights times V for some
+// of the dimensions. Eight warps are soonest done with one tile; four go through many of them faster. K and V of earlier steps depend on nothing in this one, so those of the first tile are on their way before the kernel waits for the projections; K of
 // the next tile comes while this one's weights are made and V is summed, V after that. Two blocks a multiprocessor walk over all tiles of a long context.
 //
 // Norms and rotation of the new q and k are done on the way (Rotation): as a kernel of its own they took 3 us of a layer, most of it waiting. The block of a row's newest
 // tile also puts its K and V into their page; rows of the same sequence make the new keys they see for themselves, out of the projections.
 //
-// Tiles leave o [row][tile][head][kDim], then m and l [row][tile][head], in scratch. A second kernel folds them: a warp for a head where tiles are few, a block for
-// 32 dimensions of it where they are many. On the H200 32k positions stream at 0.92 of the bandwidth, and their fold takes 5 us.
+// Few tiles are folded by the blocks that made them, which are one cluster and read each other's shared memory. Otherwise they leave o [row][tile][head][kDim], then
+// m and l [row][tile][head], in scratch, and a second kernel folds them: a warp for a head where tiles are few, a block for 32 dimensions of it where they are many.
+// On the H200 32k positions stream at 0.92 of the bandwidth, and their fold takes 5 us.
+//
 #include <algorithm>
 
 #include "cuda/kernels/flash.h"
@@ -18,10 +20,9 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int kWarps = 4, kThreads = kWarps * 32;
+constexpr int kMostWarps = 8;
 constexpr int kMaxBlocks = 4096;                                            // of a tile each: beyond, where there are many rows, a warp a tile does with less shared memory
-constexpr int kFewTiles = 8;                                                // a warp holds those of a head at once
-constexpr int kGroup = 16, kGroups = kFlashTile / kGroup;                   // positions that never straddle a page
+constexpr int kFewTiles = 8;                                                // a thread holds those of a head at once; a cluster has no more blocks
 constexpr int kWeightStride = kFlashTile / 2 + 4, kSumStride = kFlashTile + 8;      // words a row of p: as operands, and in f32 for their sum
 
 struct Rotation {                                                           // of what the projections left in op.q, k and v
@@ -37,8 +38,8 @@ struct Shared {
   std::byte queries[16 * (2 * kDim + 16)];
   uint32_t weights[16 * kWeightStride];
   float sums[16 * kSumStride];
-  float tops[kWarps][16];
-  float heads[kWarps][kDim];
+  float tops[kMostWarps][16];
+  float heads[kMostWarps][kDim];
 };
 
 template <class T>
@@ -47,10 +48,25 @@ __device__ T rounded(float v) {
   else return __float2bfloat16_rn(v);
 }
 
-template <class T, int kDim, bool kRotates>
-__global__ void __launch_bounds__(kThreads, 2) decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step,
-                                                                 float* partial, int n_tiles) {
-  constexpr int kRowBytes = 2 * kDim, kChunks = kDim / 8, kQueryStride = 2 * kDim + 16, kOwn = kDim / 32;
+// Shared memory of the cluster's blocks, by rank (sm_90).
+__device__ void sync_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+__device__ float load_from_rank(const float* shared, int rank) {
+  float v = 0;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.f32 %0, [there];\n}" : "=f"(v) : "r"(shared_address(shared)), "r"(rank) : "memory");
+#endif
+  return v;
+}
+
+// `folds`: the blocks of a row and KV head are a cluster, with a tile for each at most, and write the result.
+template <class T, int kDim, bool kRotates, int kWarps>
+__global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step,
+                                                                 float* partial, int n_tiles, bool folds) {
+  constexpr int kThreads = kWarps * 32, kRowBytes = 2 * kDim, kChunks = kDim / 8, kQueryStride = 2 * kDim + 16, kOwn = kDim / 32;
   extern __shared__ __align__(1024) std::byte memory[];
   Shared<kDim>& s = *reinterpret_cast<Shared<kDim>*>(memory);
   start_dependents();
@@ -58,7 +74,8 @@ __global__ void __launch_bounds__(kThreads, 2) decode_tile_kernel(const __grid_c
   const int share = op.n_heads / op.n_kv_heads;
   const Seen seen = seen_by(op, step.positions[row]);
   const int lowest = seen.from / kFlashTile, newest = (seen.to - 1) / kFlashTile;
-  if (newest - int(blockIdx.x) < lowest) return;
+  int tile = newest - int(blockIdx.x);
+  if (tile < lowest && !folds) return;
   const StepSeq& seq = step.seqs[step.seq_of[row]];
   const int32_t* const pages = step.pages + seq.first_page[op.kv.group];
   const int first_new = seq.n_context - seq.n_rows, first_row = seq.first_row;      // from here on this step writes K and V
@@ -67,26 +84,26 @@ __global__ void __launch_bounds__(kThreads, 2) decode_tile_kernel(const __grid_c
   // The old or the new positions of a tile; what is not seen becomes zeros.
   enum class Which { all, old, fresh };
   const auto fetch = [&](int plane, std::byte* to, int tile, Which which) {
-    const int start = tile * kFlashTile, r0 = int(threadIdx.x) / kChunks, c = int(threadIdx.x) % kChunks;
+    // A page begins at a multiple of 16 positions: one lookup for the copies of 16.
+    constexpr int kAtOnce = kThreads / kChunks, kStep = kAtOnce > 16 ? kAtOnce : 16;
+    const int c = int(threadIdx.x) % kChunks, r0 = int(threadIdx.x) / kChunks;
 #pragma unroll
-    for (int j = 0; j < kGroups; ++j) {
-      const int p0 = start + j * kGroup;
-      const bool any = p0 < seen.to && p0 + kGroup > seen.from;
+    for (int j = 0; j < kFlashTile / kStep; ++j) {
+      const int first = j * kStep + r0 / 16 * 16, p0 = tile * kFlashTile + first;
       const std::byte* from = op.kv.base;
-      if (any) from = op.kv.plane(plane, pages[p0 >> page_bits]) + int64_t{(kv_head << page_bits) + (p0 & page_mask)} * kRowBytes + c * 16;
+      if (p0 < seen.to && p0 + 16 > seen.from) from = op.kv.plane(plane, pages[p0 >> page_bits]) + int64_t{(kv_head << page_bits) + (p0 & page_mask)} * kRowBytes + c * 16;
 #pragma unroll
-      for (int i = 0; i < kGroup * kChunks / kThreads; ++i) {
-        const int r = i * (kThreads / kChunks) + r0, p = p0 + r, at = j * kGroup + r;
+      for (int i = 0; i < kStep / kAtOnce; ++i) {
+        const int r = i * kAtOnce + r0 % 16, p = p0 + r, at = first + r;
         const bool valid = p >= seen.from && p < seen.to, fresh = valid && p >= first_new;
         if (which == Which::all || fresh == (which == Which::fresh)) copy_chunk(to + at * kRowBytes + ((c ^ (at & 7)) << 4), valid ? from + r * kRowBytes : op.kv.base, valid);
       }
     }
   };
   const Which alone = kRotates ? Which::old : Which::all;                   // what comes from pages once the projections are there
-  int tile = newest - int(blockIdx.x);
-  fetch(0, s.keys, tile, Which::old);
+  if (tile >= lowest) fetch(0, s.keys, tile, Which::old);
   commit_chunks();
-  fetch(1, s.values, tile, Which::old);
+  if (tile >= lowest) fetch(1, s.values, tile, Which::old);
   commit_chunks();
   if constexpr (kRotates) {
     if (const int d = 8 * int(threadIdx.x); d < kDim) {
@@ -146,19 +163,22 @@ __global__ void __launch_bounds__(kThreads, 2) decode_tile_kernel(const __grid_c
         if (page) reinterpret_cast<T*>(page)[d] = v;
       }
     };
-    for (int item = warp; item < n_items; item += 2 * kWarps) {
-      Raw one, other;
-      load(one, item);
-      load(other, item + kWarps);
-      finish(one, item);
-      finish(other, item + kWarps);
+#pragma unroll 1
+    for (int item = warp; item < n_items; item += kMostWarps) {
+      Raw raw[kMostWarps / kWarps];
+#pragma unroll
+      for (int i = 0; i < kMostWarps / kWarps; ++i) load(raw[i], item + i * kWarps);
+#pragma unroll
+      for (int i = 0; i < kMostWarps / kWarps; ++i) finish(raw[i], item + i * kWarps);
     }
   };
 
   uint32_t queries[kDim / 16][4];
   if constexpr (!kRotates) {
-    fetch(0, s.keys, tile, Which::fresh);
-    fetch(1, s.values, tile, Which::fresh);
+    if (tile >= lowest) {
+      fetch(0, s.keys, tile, Which::fresh);
+      fetch(1, s.values, tile, Which::fresh);
+    }
     load_queries<T>(queries, q, [&](int r) {
       const int head = g + 8 * r;
       return head < share ? reinterpret_cast<const float*>(op.q.data + row * op.q.stride) + (kv_head * share + head) * kDim : nullptr;
@@ -168,6 +188,8 @@ __global__ void __launch_bounds__(kThreads, 2) decode_tile_kernel(const __grid_c
   }
   const float factor = exponent_factor(op);
   float2* const states = reinterpret_cast<float2*>(partial + op.q.rows * int64_t{n_tiles} * op.n_heads * kDim);
+  float* const own_out = reinterpret_cast<float*>(s.keys);                   // once the scores are there
+  float2* const own_state = reinterpret_cast<float2*>(s.queries);
   for (bool first = true; tile >= lowest; tile -= gridDim.x, first = false) {
     const int start = tile * kFlashTile;
     if constexpr (kRotates) {
@@ -182,30 +204,31 @@ __global__ void __launch_bounds__(kThreads, 2) decode_tile_kernel(const __grid_c
       }
     }
 
-    // Position 32 warp + 8 j + 2 q + e of the tile is scores[4 j + 2 r + e].
-    float scores[16];
+    // Position kOwnPositions warp + 8 j + 2 q + e of the tile is scores[4 j + 2 r + e].
+    constexpr int kOwnPositions = kFlashTile / kWarps, kRuns = kOwnPositions / 8;
+    float scores[4 * kRuns];
 #pragma unroll
-    for (int i = 0; i < 16; ++i) scores[i] = 0;
+    for (int i = 0; i < 4 * kRuns; ++i) scores[i] = 0;
 #pragma unroll
     for (int k = 0; k < kDim / 16; ++k)
 #pragma unroll
-      for (int pair = 0; pair < 2; ++pair) {
+      for (int j = 0; j < kRuns; j += 2) {
         // Matrices: positions 0-7 at both halves of the 16 dimensions, then positions 8-15.
-        const int r = warp * 32 + pair * 16 + lane / 16 * 8 + lane % 8, c = 2 * k + lane / 8 % 2;
+        const int r = warp * kOwnPositions + j * 8 + lane / 16 * 8 + lane % 8, c = 2 * k + lane / 8 % 2;
         uint32_t b[4];
         load_four_matrices<false>(b, s.keys + r * kRowBytes + ((c ^ (r & 7)) << 4));
-        flash_mma<T>(scores + 8 * pair, queries[k], b[0], b[1]);
-        flash_mma<T>(scores + 8 * pair + 4, queries[k], b[2], b[3]);
+        flash_mma<T>(scores + 4 * j, queries[k], b[0], b[1]);
+        flash_mma<T>(scores + 4 * j + 4, queries[k], b[2], b[3]);
       }
     if (op.softcap > 0) {
 #pragma unroll
-      for (int i = 0; i < 16; ++i) scores[i] = op.softcap * tanhf(scores[i] * op.scale / op.softcap);
+      for (int i = 0; i < 4 * kRuns; ++i) scores[i] = op.softcap * tanhf(scores[i] * op.scale / op.softcap);
     }
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
+    for (int j = 0; j < kRuns; ++j)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const int p = start + 32 * warp + 8 * j + 2 * q + e;
+        const int p = start + kOwnPositions * warp + 8 * j + 2 * q + e;
         if (p < seen.from || p >= seen.to) scores[4 * j + e] = scores[4 * j + 2 + e] = -CUDART_INF_F;
       }
     float top[2];
@@ -213,76 +236,108 @@ __global__ void __launch_bounds__(kThreads, 2) decode_tile_kernel(const __grid_c
     for (int r = 0; r < 2; ++r) {
       top[r] = scores[2 * r];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) top[r] = fmaxf(top[r], fmaxf(scores[4 * j + 2 * r], scores[4 * j + 2 * r + 1]));
+      for (int j = 0; j < kRuns; ++j) top[r] = fmaxf(top[r], fmaxf(scores[4 * j + 2 * r], scores[4 * j + 2 * r + 1]));
       top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 1));
       top[r] = fmaxf(top[r], __shfl_xor_sync(0xffffffffu, top[r], 2));
       if (q == 0) s.tops[warp][g + 8 * r] = top[r];
     }
     __syncthreads();
-    const bool more = tile - int(gridDim.x) >= lowest;
+    const bool more = !folds && tile - int(gridDim.x) >= lowest;
     if (more) fetch(0, s.keys, tile - int(gridDim.x), alone);
     commit_chunks();
+    // Rows of operands beyond the heads there are say nothing to the others: they are left as they lie.
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int head = g + 8 * r;
-      top[r] = fmaxf(fmaxf(s.tops[0][head], s.tops[1][head]), fmaxf(s.tops[2][head], s.tops[3][head]));
+      if (8 * r >= share) continue;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) top[r] = fmaxf(top[r], s.tops[w][head]);
       const float base = top[r] == -CUDART_INF_F ? 0.0f : __fmul_rn(top[r], factor);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
+      for (int j = 0; j < kRuns; ++j) {
         const float a = exp2_fast(fmaf(scores[4 * j + 2 * r], factor, -base)), b = exp2_fast(fmaf(scores[4 * j + 2 * r + 1], factor, -base));
-        s.weights[head * kWeightStride + 16 * warp + 4 * j + q] = pack<T>(a, b);
-        *reinterpret_cast<float2*>(s.sums + head * kSumStride + 32 * warp + 8 * j + 2 * q) = {a, b};
+        s.weights[head * kWeightStride + (kOwnPositions / 2) * warp + 4 * j + q] = pack<T>(a, b);
+        *reinterpret_cast<float2*>(s.sums + head * kSumStride + kOwnPositions * warp + 8 * j + 2 * q) = {a, b};
       }
     }
     await_chunks<1>();
     __syncthreads();
 
-    constexpr int kMine = kDim / 16 / kWarps;                                // groups of 16 dimensions, a warp's
-    float out[kMine * 8];
-#pragma unroll
-    for (int i = 0; i < kMine * 8; ++i) out[i] = 0;
-#pragma unroll
-    for (int t = 0; t < kFlashTile / 16; ++t) {
-      uint32_t p[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) p[i] = s.weights[(g + 8 * (i % 2)) * kWeightStride + 8 * t + 4 * (i / 2) + q];
-#pragma unroll
-      for (int d = 0; d < kMine; ++d) {
-        // Matrices: positions 0-7 and 8-15 at the first 8 dimensions, then at the next.
-        const int r = t * 16 + lane / 8 % 2 * 8 + lane % 8, c = 2 * (warp * kMine + d) + lane / 16;
-        uint32_t b[4];
-        load_four_matrices<true>(b, s.values + r * kRowBytes + ((c ^ (r & 7)) << 4));
-        flash_mma<T>(out + 8 * d, p, b[0], b[1]);
-        flash_mma<T>(out + 8 * d + 4, p, b[2], b[3]);
-      }
-    }
     const int64_t at = (int64_t{row} * n_tiles + tile) * op.n_heads + kv_head * share;
+    float* const out_to = folds ? own_out : partial + at * kDim;
+    float2* const state_to = folds ? own_state : states + at;
+    constexpr int kMine = kDim / 16 > kWarps ? kDim / 16 / kWarps : 1;       // groups of 16 dimensions, a warp's
+    if (warp * kMine < kDim / 16) {
+      float out[kMine * 8];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int head = g + 8 * r;
-      if (warp == 0) {
-        // In the order of softmax_tile: a lane's even and odd positions, then lanes.
-        float even = 0, odd = 0;
+      for (int i = 0; i < kMine * 8; ++i) out[i] = 0;
 #pragma unroll
-        for (int j = 0; j < 16; ++j) {
-          const float2 v = *reinterpret_cast<const float2*>(s.sums + head * kSumStride + 8 * j + 2 * q);
-          even = __fadd_rn(even, v.x);
-          odd = __fadd_rn(odd, v.y);
+      for (int t = 0; t < kFlashTile / 16; ++t) {
+        uint32_t p[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) p[i] = s.weights[(g + 8 * (i % 2)) * kWeightStride + 8 * t + 4 * (i / 2) + q];
+#pragma unroll
+        for (int d = 0; d < kMine; ++d) {
+          // Matrices: positions 0-7 and 8-15 at the first 8 dimensions, then at the next.
+          const int r = t * 16 + lane / 8 % 2 * 8 + lane % 8, c = 2 * (warp * kMine + d) + lane / 16;
+          uint32_t b[4];
+          load_four_matrices<true>(b, s.values + r * kRowBytes + ((c ^ (r & 7)) << 4));
+          flash_mma<T>(out + 8 * d, p, b[0], b[1]);
+          flash_mma<T>(out + 8 * d + 4, p, b[2], b[3]);
         }
-        float sum = __fadd_rn(even, odd);
-        sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
-        sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
-        if (q == 0 && head < share) states[at + head] = {top[r], sum};
       }
-      if (head >= share) continue;
 #pragma unroll
-      for (int j = 0; j < 2 * kMine; ++j) *reinterpret_cast<float2*>(partial + (at + head) * kDim + warp * kMine * 16 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+      for (int r = 0; r < 2; ++r)
+        if (const int head = g + 8 * r; head < share) {
+#pragma unroll
+          for (int j = 0; j < 2 * kMine; ++j) *reinterpret_cast<float2*>(out_to + head * kDim + warp * kMine * 16 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+        }
     }
-    if (!more) return;
+    // Sums of weights, by the last two warps: in the order of softmax_tile, a lane's even and odd positions, then lanes.
+    if (const int r = kWarps - 1 - warp, head = g + 8 * r; r < 2 && 8 * r < share) {
+      float even = 0, odd = 0;
+#pragma unroll 4
+      for (int j = 0; j < 16; ++j) {
+        const float2 v = *reinterpret_cast<const float2*>(s.sums + head * kSumStride + 8 * j + 2 * q);
+        even = __fadd_rn(even, v.x);
+        odd = __fadd_rn(odd, v.y);
+      }
+      float sum = __fadd_rn(even, odd);
+      sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
+      sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
+      if (q == 0 && head < share) state_to[head] = {r == 0 ? top[0] : top[1], sum};
+    }
+    if (!more) break;
     __syncthreads();
     fetch(1, s.values, tile - int(gridDim.x), alone);
     commit_chunks();
   }
+  if (!folds) return;
+
+  // Tile newest - i is with rank i; they are folded in order of position.
+  sync_cluster();
+  const float* const sinks = reinterpret_cast<const float*>(op.sinks.data);
+  for (int e = int(blockIdx.x) * kThreads + int(threadIdx.x); e < share * kDim; e += int(gridDim.x) * kThreads) {
+    const int head = e / kDim, n = newest - lowest;
+    float2 state[kFewTiles];
+    float v[kFewTiles];
+#pragma unroll
+    for (int i = 0; i < kFewTiles; ++i)
+      if (i <= n) {
+        state[i] = {load_from_rank(&own_state[head].x, n - i), load_from_rank(&own_state[head].y, n - i)};
+        v[i] = load_from_rank(own_out + e, n - i);
+      }
+    float m = -CUDART_INF_F, l = 0, o = 0;
+#pragma unroll
+    for (int i = 0; i < kFewTiles; ++i)
+      if (i <= n) {
+        float keep, take;
+        fold(m, l, state[i].x, state[i].y, factor, keep, take);
+        o = folded(o, v[i], keep, take);
+      }
+    reinterpret_cast<float*>(op.out.data + row * op.out.stride)[kv_head * share * kDim + e] = __fmul_rn(o, norm_of(m, l, factor, sinks ? sinks + kv_head * share + head : nullptr));
+  }
+  sync_cluster();                                                            // what others read stays there
 }
 
 // One warp folds a head of a row: tiles in order, all of kFewTiles on their way at once.
@@ -380,10 +435,13 @@ int tiles(const Launch& l) { return (l.max_context + kFlashTile - 1) / kFlashTil
 
 template <class T, int kDim, bool kRotates>
 void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l) {
-  const auto kernel = decode_tile_kernel<T, kDim, kRotates>;
-  const int n_tiles = tiles(l), n_walks = int(op.q.rows) * op.n_kv_heads, bytes = int(sizeof(Shared<kDim>));
+  const int n_tiles = tiles(l), n_walks = int(op.q.rows) * op.n_kv_heads, n_blocks = std::min(n_tiles, std::max(2, 2 * l.n_sms / n_walks)), bytes = int(sizeof(Shared<kDim>));
+  const bool folds = l.compute_capability >= 90 && n_blocks == n_tiles && n_tiles <= kFewTiles && n_blocks * n_walks <= l.n_sms;
+  const int n_warps = n_blocks == n_tiles ? 8 : 4;
+  const auto kernel = n_warps == 8 ? decode_tile_kernel<T, kDim, kRotates, 8> : decode_tile_kernel<T, kDim, kRotates, 4>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  launch_kernel(kernel, dim3(std::min(n_tiles, std::max(2, 2 * l.n_sms / n_walks)), op.n_kv_heads, op.q.rows), kThreads, bytes, l.stream, op, rotation, l.step, l.attention_scratch, n_tiles);
+  launch_kernel_as({.cluster = folds ? n_blocks : 1}, kernel, dim3(n_blocks, op.n_kv_heads, op.q.rows), n_warps * 32, bytes, l.stream, op, rotation, l.step, l.attention_scratch, n_tiles, folds);
+  if (folds) return;
   if (n_tiles <= kFewTiles) launch_kernel(fold_few_kernel<kDim>, dim3(op.n_heads, op.q.rows), 32, 0, l.stream, op, l.step, static_cast<const float*>(l.attention_scratch), n_tiles);
   else launch_kernel(fold_many_kernel, dim3(op.n_heads, kDim / 32, op.q.rows), kFoldThreads, 0, l.stream, op, l.step, static_cast<const float*>(l.attention_scratch), n_tiles);
 }

@@ -133,7 +133,7 @@ void launch(Parts parts, const Input& in, const Launch& l) {
     parts.part[i].scale *= Unit::kFactor;
     n_blocks += (parts.part[i].rows + kTileRows * RT - 1) / (kTileRows * RT);
   }
-  for (int first = 0; first < in.n_groups; first += NT) launch_kernel_split(Split::driver, matmul_kernel<Unit, RT, NT, kAhead>, n_blocks, kWarps * 32, 0, l.stream, parts, in, first);
+  for (int first = 0; first < in.n_groups; first += NT) launch_kernel_as({.split = Split::driver}, matmul_kernel<Unit, RT, NT, kAhead>, n_blocks, kWarps * 32, 0, l.stream, parts, in, first);
 }
 
 template <class Unit>

@@ -26,30 +26,43 @@ __device__ inline void follow() {
   await_predecessors();
 }
 
-enum class Split { shared, driver };
-
 // Kernels ask for the same split of a multiprocessor's memory, the largest shared part: one that wants another split starts when the multiprocessor is empty. Only
 // what lives from the first-level cache leaves it to the driver.
+enum class Split { shared, driver };
+struct LaunchAs {
+  Split split = Split::shared;
+  int cluster = 1;                           // blocks along x that start together and see each other's shared memory (sm_90)
+};
+
 template <class... Params, class... Args>
-void launch_kernel_split(Split split, void (*kernel)(Params...), dim3 grid, int threads, int shared_bytes, cudaStream_t stream, Args&&... args) {
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-  attributes[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+void launch_kernel_as(LaunchAs as, void (*kernel)(Params...), dim3 grid, int threads, int shared_bytes, cudaStream_t stream, Args&&... args) {
+  cudaLaunchAttribute attributes[3]{};
+  int n = 0;
+  attributes[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[n++].val.programmaticStreamSerializationAllowed = 1;
+  if (as.split == Split::shared) {
+    attributes[n].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+    attributes[n++].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+  }
+  if (as.cluster > 1) {
+    attributes[n].id = cudaLaunchAttributeClusterDimension;
+    attributes[n].val.clusterDim.x = as.cluster;
+    attributes[n].val.clusterDim.y = attributes[n].val.clusterDim.z = 1;
+    n++;
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = attributes;
-  config.numAttrs = split == Split::shared ? 2 : 1;
+  config.numAttrs = n;
   cudaLaunchKernelEx(&config, kernel, Params(std::forward<Args>(args))...);
 }
 
 template <class... Params, class... Args>
 void launch_kernel(void (*kernel)(Params...), dim3 grid, int threads, int shared_bytes, cudaStream_t stream, Args&&... args) {
-  launch_kernel_split(Split::shared, kernel, grid, threads, shared_bytes, stream, std::forward<Args>(args)...);
+  launch_kernel_as({}, kernel, grid, threads, shared_bytes, stream, std::forward<Args>(args)...);
 }
 
 }  // namespace ridge::cuda
