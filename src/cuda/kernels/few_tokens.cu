@@ -1,15 +1,20 @@
 // Matmul for 1 to 8 tokens, where a token costs the weights it reads. One block a multiprocessor stays and walks over row tiles; teams of 8 warps take tiles in turn,
 // warp w of a team the units u = w mod 8, and the sums of the warps are added in their order: the same arithmetic as for many tokens.
 //
-// Weights go through a ring of slots in shared memory, one ring a team, a slot being units that lie together, so that one bulk copy fills it: 55 to 115 KB a
-// multiprocessor are on their way. The ring is filled before the kernel waits for its predecessor, and the input, which everything waits for, comes behind it: where the
-// multiplication is what takes the time, a shorter ring is faster (nvfp4: a layer takes 1.3 us less with 55 KB than with 90), where it is the memory, a longer one
-// (bf16: 1.5 us less with 115 than with 80). A block takes more than half of a multiprocessor's shared memory: no two of one kernel meet on a multiprocessor while
-// another has none, and the next kernel's block comes when this one's leaves. (Two kernels a multiprocessor, every other one with more than half of the registers
-// instead, so that the next one's ring fills while this one multiplies: no gain. Without the registers that this needs, the norm's weights spill.)
+// Weights go through a ring of slots in shared memory, one ring a team, a slot being units that lie together, so that one bulk copy fills it: 75 to 115 KB a
+// multiprocessor are on their way. Filling begins before the kernel waits for its predecessor; but the input, which everything waits for, queues behind what was asked
+// for before it, so where a norm makes the input, the rest of the ring waits for it (Plan::kFirst; in bf16, where memory is all that counts, it does not). A block
+// takes more than half of a multiprocessor's shared memory: no two of one kernel meet on a multiprocessor while another has none, and the next kernel's block comes when
+// this one's leaves.
+//
+// What a layer pays for beyond its bytes is code that runs once a kernel, for the multiprocessor has to fetch it: half the instructions around the input made a layer
+// 2.5 us faster (of 46 in nvfp4), the head 6 %. For the same reason all of a layer's matmuls are one kernel: any one of them as another one (more teams, longer slots,
+// which are 6 % faster in a long run) made a layer 1.5 to 4 us slower, and so did kernels that leave room for the next one's blocks beside them, by registers for one and
+// by shared memory for the other, whatever their rings and whenever the next may start.
+//
 // What was tried on the H200, nvfp4 head (151936 x 4096), share of the bandwidth: copies of a unit by the lanes of its warp (cp.async; 140 instructions a unit) 0.58;
 // bulk copies asked for by the multiplying warps in turn 0.56, waiting for the slot before the multiplication instead of after it 0.54; one warp that asks for both
-// teams 0.74; one for each 0.80 (97 instructions a unit, 0.69 a cycle and scheduler). Prefetching further units into the second-level cache made it slower.
+// teams 0.74; one for each 0.80; with short code and registers to spare, 0.92. Prefetching further units into the second-level cache made it slower.
 //
 // What surrounds a matmul is done on its way (Around): the norm of its input by each block for itself, which costs less than a kernel in between; the addition to the
 // residual stream or the activation where the sums end. All of it in the order and rounding of the separate kernels.
