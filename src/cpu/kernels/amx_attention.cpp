@@ -287,8 +287,8 @@ class Bf16Tiles {
   const Frame& at_;
   const PagedAttention& op_;
   const int64_t dims_;                       // head_dim, filled up to a multiple of 32
-  uint16_t *k_, *v_, *p_, *q_;               // [64 / 16][dims / 2][16][2], [width / 16][64 / 2][16][2], [M][64], [blocks][M][dims]
-  float* s_;                                 // [M][64]
+  uint16_t *k_, *v_, *p_, *q_;               // [kTile / 16][dims / 2][16][2], [width / 16][kTile / 2][16][2], [M][kTile], [blocks][M][dims]
+  float* s_;                                 // [M][kTile]
   float query_factor_ = 1, score_factor_ = 1, exponent_factor_ = 1, weight_unit_ = 1;
   int weight_bits_ = 0;
 };
