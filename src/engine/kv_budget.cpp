@@ -45,9 +45,9 @@ KvBudget plan_kv(const Model& model, const EngineOptions& options, int64_t free_
   const int64_t limit = options.kv_bytes > 0 ? options.kv_bytes : asked ? free_bytes / 10 * 9 : free_bytes / 4;
   const int fits = longest_that_fits(context, options.page_size, limit, bytes_for);
   if (fits == 0)
-    fail("{:.2f} GB for KV are too little: one page of {} tokens needs {:.3f} GB", gigabytes(limit), options.page_size, gigabytes(bytes_for(options.page_size)));
+    fail("{:.3g} GB for KV are too little: one page of {} tokens needs {:.3g} GB", gigabytes(limit), options.page_size, gigabytes(bytes_for(options.page_size)));
   if (fits < context) {
-    if (asked) fail("a context of {} needs {:.2f} GB for KV and there are {:.2f} GB: {} would fit", context, gigabytes(bytes_for(context)), gigabytes(limit), fits);
+    if (asked) fail("a context of {} needs {:.3g} GB for KV and there are {:.3g} GB: {} would fit", context, gigabytes(bytes_for(context)), gigabytes(limit), fits);
     log_info("The context is cut from {} to {} tokens to fit {:.2f} GB of memory for KV; set the context size to ask for another.", context, fits, gigabytes(limit));
   }
   if (options.kv_bytes > 0) return {fits, options.kv_bytes};
