@@ -1,5 +1,6 @@
 // Attention over pages. What a page holds inside is each backend's own business, so KV is filled through RopeStore: a first step stores the past of every
 // sequence, a second stores the new rows and attends.
+#include <functional>
 #include <limits>
 
 #include "conformance/conformance.h"
@@ -127,47 +128,38 @@ AttentionCase random_case_in_halves(Rng& rng) {
   return c;
 }
 
-TEST(PagedAttention, AgreesWithRefAndAmongIsasThreadsAndPageSizes) {
-  Rng rng(11);
+// Every case close to ref, and the same bits on all of them with pages of any size.
+void expect_agreement(const std::vector<std::unique_ptr<Backend>>& cpus, int n_cases, float tolerance, const std::function<AttentionCase()>& next) {
   const auto ref = make_ref_backend();
-  std::vector<std::unique_ptr<Backend>> cpus;
-  for (const CpuCase& c : cpu_cases()) cpus.push_back(make_cpu(c, "tiles64"));
-  for (int i = 0; i < 40; ++i) {
-    const AttentionCase c = random_case(rng);
+  for (int i = 0; i < n_cases; ++i) {
+    const AttentionCase c = next();
     const Matrix expected = attend(*ref, c, 32);
     Matrix first;
     for (const auto& cpu : cpus)
       for (const int page_size : {16, 32, 64}) {
         const Matrix got = attend(*cpu, c, page_size);
         const std::string what = describe(c) + " on " + cpu->name() + ", pages of " + std::to_string(page_size);
-        expect_close(got, expected, 1e-5f, what);
+        expect_close(got, expected, tolerance, what);
         if (first.values.empty()) first = got;
         expect_same(got, first, what);
-        if (HasFailure()) return;
+        if (testing::Test::HasFailure()) return;
       }
   }
+}
+
+TEST(PagedAttention, AgreesWithRefAndAmongIsasThreadsAndPageSizes) {
+  Rng rng(11);
+  std::vector<std::unique_ptr<Backend>> cpus;
+  for (const CpuCase& c : cpu_cases()) cpus.push_back(make_cpu(c, "tiles64"));
+  expect_agreement(cpus, 40, 1e-5f, [&] { return random_case(rng); });
 }
 
 // Queries, keys, values and weights are rounded to 8 bits, the sums are in f32.
 TEST(PagedAttention, InBf16IsCloseToRefAndTheSameOnAmxAndItsStandIn) {
   Rng rng(18);
-  const auto ref = make_ref_backend();
   std::vector<std::unique_ptr<Backend>> cpus;
   for (const std::string& isa : isas_with_bf16()) cpus.push_back(make_cpu({isa, 3}, "bf16"));
-  for (int i = 0; i < 16; ++i) {
-    const AttentionCase c = random_case_in_halves(rng);
-    const Matrix expected = attend(*ref, c, 32);
-    Matrix first;
-    for (const auto& cpu : cpus)
-      for (const int page_size : {16, 32, 64}) {
-        const Matrix got = attend(*cpu, c, page_size);
-        const std::string what = describe(c) + " on " + cpu->name() + ", pages of " + std::to_string(page_size);
-        expect_close(got, expected, 1e-2f, what);
-        if (first.values.empty()) first = got;
-        expect_same(got, first, what);
-        if (HasFailure()) return;
-      }
-  }
+  expect_agreement(cpus, 16, 1e-2f, [&] { return random_case_in_halves(rng); });
 }
 
 void expect_a_row_is_the_same(Backend& cpu, AttentionCase whole, Rng& rng) {
