@@ -125,7 +125,8 @@ TEST_F(Cuda, MatmulsAreTheSumsOfTheRoundedProducts) {
   }
 }
 
-// Many tokens have a kernel of their own, in blocks of 128 rows and 192 tokens; 200 and 4 rows are not whole blocks, 130 inputs not whole units nor all chains.
+// Many tokens have a kernel of their own, in blocks of 128 rows and 192 tokens, 9 to 32 another where inputs are multiples of 512, in pairs of blocks; 200 and 7 rows
+// are not whole blocks, 130 inputs not whole units nor all chains.
 TEST_F(Cuda, ATokensResultIsTheSameInAnyBatch) {
   Rng rng(9);
   for (const Storage& how : kStorages)
@@ -141,13 +142,32 @@ TEST_F(Cuda, ATokensResultIsTheSameInAnyBatch) {
         return std::pair{get(*backend, out), get(*backend, out2)};
       };
       const auto [all, all2] = run(0, 420);
-      for (const int n : {1, 5, 8, 16, 32, 64, 70, 200}) {
+      for (const int n : {1, 5, 8, 9, 16, 32, 33, 64, 70, 200}) {
         const auto [some, some2] = run(203, n);
         const std::string what = how.name() + " in a batch of " + std::to_string(n);
         expect_same(some, all.slice(203, n), what);
         expect_same(some2, all2.slice(203, n), what + ", second weight");
       }
     }
+}
+
+// More blocks of rows than clusters that run at once: each takes several in turn.
+TEST_F(Cuda, ATokensResultIsTheSameInAnyBatchBeforeManyRows) {
+  Rng rng(10);
+  for (const Storage& how : kStorages) {
+    const int rows = 17011, cols = 1024;
+    const auto w = stored_as(rng, how, rows, cols);
+    const Matrix x = random_matrix(rng, 80, cols);
+    auto backend = make_cuda_backend({.graphs = false});
+    const Weight weight = backend->prepare(w->stored, {});
+    const auto run = [&](int first, int n) {
+      const Tensor out = backend->allocate_f32(n, rows);
+      run_step(*backend, plain_step(n), {Matmul{.out = {out}, .x = put(*backend, x.slice(first, n)), .w = {&weight}}});
+      return get(*backend, out);
+    };
+    const Matrix all = run(0, 80);
+    for (const int n : {5, 9, 32, 33, 64}) expect_same(run(11, n), all.slice(11, n), how.name() + " in a batch of " + std::to_string(n));
+  }
 }
 
 // A layer's worth of ops around matmuls of few tokens: in one step neighbours share kernels, one op a step each has its own.
@@ -366,9 +386,9 @@ TEST_F(Cuda, ALayersRowsAreTheSameHoweverItsOpsAreFused) {
   Rng rng(12);
   for (const Storage& how : kStorages)
     for (const ActKind kind : {ActKind::silu, ActKind::gelu_tanh, ActKind::relu})
-      for (const int d_ff : {384, 200}) {                                      // 200: not whole units
-        if (d_ff % how.block()) continue;
-        const int d = 192, n_all = 400;
+      for (const auto& [d, d_ff] : {std::pair{192, 384}, {192, 200}, {512, 1024}, {512, 4608}}) {           // 200: not whole units; multiples of 512: 9 to 32 rows in pairs of blocks
+        if (d_ff % how.block() || (d_ff > 2000 && kind != ActKind::silu)) continue;
+        const int n_all = d_ff > 2000 ? 200 : 400;
         const auto encoded = [&](int rows, int cols) { return stored_as(rng, how, rows, cols, 0.1f); };
         const auto wg = encoded(d_ff, d), wu = encoded(d_ff, d), wd = encoded(d, d_ff);
         const Matrix x = random_matrix(rng, n_all, d), pending = random_matrix(rng, n_all, d), weight = random_matrix(rng, 1, d), bias = random_matrix(rng, 1, d_ff);
@@ -389,7 +409,8 @@ TEST_F(Cuda, ALayersRowsAreTheSameHoweverItsOpsAreFused) {
         const std::string what = how.name() + ", activation " + std::to_string(int(kind)) + ", " + std::to_string(d_ff) + " wide";
         const Matrix all = run(0, n_all, true);
         expect_same(run(0, n_all, false), all, what + ", all in one step");
-        for (const int n : {1, 8, 30, 70, 193}) expect_same(run(100, n, false), all.slice(100, n), what + ", " + std::to_string(n) + " rows");
+        for (const int n : {1, 8, 9, 30, 60, 70, 100, 193})
+          if (100 + n <= n_all) expect_same(run(100, n, false), all.slice(100, n), what + ", " + std::to_string(n) + " rows");
         if (HasFailure()) return;
       }
 }
