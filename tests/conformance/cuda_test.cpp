@@ -139,7 +139,7 @@ TEST_F(Cuda, MatmulsAreTheSumsOfTheRoundedProducts) {
   }
 }
 
-// Rows of scales from one end of e8m0 to the other, each against what its own products add up to. Up to a scale of 2 the codes stay; above they become bf16, and nothing is lost.
+// Rows of scales from one end of e8m0 to the other, each against what its own products add up to. Up to a scale of 2 the codes stay; above they become bf16, and nothing is lost (but subnormals may be).
 TEST_F(Cuda, Mxfp4IsExactForEveryScale) {
   Rng rng(18);
   struct Case { int least, most; FormatId kept; };
@@ -169,7 +169,7 @@ TEST_F(Cuda, Mxfp4IsExactForEveryScale) {
             const double product = double(row[k]) * bf16_to_f32(f32_to_bf16(x.row(t)[k]));
             sum += product, size += std::fabs(product);
           }
-          ASSERT_LE(std::fabs(got.row(t)[r] - sum), 1e-6 * size + 0x1p-122) << "scales of " << c.least << " to " << c.most << ", row " << r << ", token " << t << " of " << n;
+          ASSERT_LE(std::fabs(got.row(t)[r] - sum), 1e-6 * size + 0x1p-118) << "scales of " << c.least << " to " << c.most << ", row " << r << ", token " << t << " of " << n;
         }
       }
     }
