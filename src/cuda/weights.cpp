@@ -158,7 +158,7 @@ Weight WeightStore::prepare(const StoredWeight& stored, Arithmetic arithmetic) {
   };
   Findings found;
   const Weight w = packed(source_of(stored, found));
-  // Looked for on the way, not beforehand, which would read the file twice; the memory is lost for the one weight in a great many that has such scales.
+  // Looked for on the way, not beforehand, which would read the file twice; the price is the memory of the first attempt where a weight has such scales.
   if (found.beyond) return packed(numbers_of(stored));
   if (found.nan) fail("tensor {} holds fp8 codes that are not numbers (0x7F or 0xFF): the file is damaged, or was quantized with an overflow", stored.name);
   return w;

@@ -80,8 +80,8 @@ struct E4m3Scales {
 };
 
 // Scales of mxfp4, 2^(e - 127), as the exponent of the bf16 that is 2^126 times as large: then an operand is the very number of the file, for every scale up to 2, and there is
-// nothing to normalise. The smallest, 0.5 * 2^-127, is a subnormal of bf16 without loss, and its products are as large or small as those of f32. Above 2 (weights
-// of 4 to 12 and more, which no model has) the exponent would not fit: prepare() keeps such a weight as bf16, where every scale is exact and overflows as f32 does.
+// nothing to normalise. The smallest, 0.5 * 2^-127, is a subnormal of bf16 without loss, and its products are as large or small as those of f32. Above 2 (from 4
+// on: weights up to 24) the exponent would not fit: prepare() keeps such a weight as bf16, where every scale is exact and overflows as f32 does.
 // Blocks of zeros may have any scale, and get 0.
 struct E8m0Scales {
   static constexpr int kBytes = 32;
@@ -228,8 +228,8 @@ using Q8Unit = ScaledUnit<Q8Codes>;
 using Q4Unit = ScaledUnit<Q4Codes>;
 
 // q4_1: d c + m = d (c - 8) + (m + 8 d). The first part is q4_0's; the second is multiplied with the sum of a half's activations, which the tensor cores give, too: operands that
-// are ones in rows 0 to 7 for the first half and in rows 8 to 15 for the second leave both sums with every lane, for the tokens whose outputs it has. (With c as it is, both parts
-// would be ten times as large as what is left of them.)
+// are ones in rows 0 to 7 for the first half and in rows 8 to 15 for the second leave both sums with every lane, for the tokens whose outputs it has. (With c as it is, the parts of
+// weights around zero would be large and cancel.)
 struct Q41Unit {
   static constexpr int kBytes = Q4Unit::kBytes + 64;
   static constexpr bool kHalves = true, kMinimums = true;
