@@ -45,7 +45,7 @@ void run(int argc, char** argv) {
     const auto named = [&](const auto& other) { return std::find(names.begin(), names.end(), other) != names.end(); };
     return named(name) || std::none_of(std::begin(others), std::end(others), named);
   };
-  const std::vector<FormatId> formats = {FormatId::bf16, FormatId::fp8_e4m3, FormatId::nvfp4, FormatId::q8_0, FormatId::q4_0};
+  const std::vector<FormatId> formats = {FormatId::bf16, FormatId::fp8_e4m3, FormatId::nvfp4, FormatId::mxfp4, FormatId::q8_0, FormatId::q4_0, FormatId::q4_1};
   std::vector<std::string> format_names, shape_names;
   for (const FormatId id : formats) format_names.emplace_back(format(id).name);
   for (const Shape& shape : kQwen3_8b) shape_names.emplace_back(shape.name);

@@ -117,7 +117,7 @@ void save_model(const Checkpoint& checkpoint, const std::string& path) {
 
 FormatId shape_format(const std::string& name) {
   const auto id = find_format(name == "fp8" ? "fp8_e4m3" : name);
-  if (!id) fail("--format {}: not known; use f32, f16, bf16, fp8, q8_0, q4_0, q4_1, q6_k or nvfp4", name);
+  if (!id) fail("--format {}: not known; use f32, f16, bf16, fp8, q8_0, q4_0, q4_1, q6_k, nvfp4 or mxfp4", name);
   return *id;
 }
 
@@ -182,7 +182,7 @@ void add_bench(CLI::App& app) {
   sub->add_option("--compare", f->compare, "Compare with the results of an earlier --json");
   sub->add_option("--shape", f->shape, fmt::format("Random weights in the shape of a known model: {}", fmt::join(known_shapes(), ", ")));
   sub->add_option("--layers", f->n_layers, "Only so many layers of that shape")->check(CLI::Range(1, 1000));
-  sub->add_option("--format", f->formats, "Format of those weights: f32, f16, bf16, fp8, q8_0, q4_0, q4_1, q6_k, nvfp4")->delimiter(',')->capture_default_str();
+  sub->add_option("--format", f->formats, "Format of those weights: f32, f16, bf16, fp8, q8_0, q4_0, q4_1, q6_k, nvfp4, mxfp4")->delimiter(',')->capture_default_str();
   sub->add_option("--save", f->save, "Write that very model as a .gguf file, for another program to run");
   sub->add_flag("--kernels", f->kernels, "List the matrix kernels in the order they are tried");
   sub->add_flag("--profile", f->profile, "Time every operation (slows things down) and show where the time goes");

@@ -56,7 +56,7 @@ struct RandomWeights::Memory {
 };
 
 RandomWeights::RandomWeights(const BenchShape& shape, FormatId id) {
-  if (!format(id).writable) fail("--format {}: cannot be made; use f32, f16, bf16, fp8, q8_0, q4_0, q4_1, q6_k or nvfp4", format(id).name);
+  if (!format(id).writable) fail("--format {}: cannot be made; use f32, f16, bf16, fp8, q8_0, q4_0, q4_1, q6_k, nvfp4 or mxfp4", format(id).name);
   for (const ShapeTensor& t : tensors_of(shape)) {
     TensorInfo info{.name = t.name, .stored_name = t.name, .format = t.rows == 0 ? FormatId::f32 : t.plain ? FormatId::bf16 : format_for(id, t.cols), .shape = {t.cols}, .bytes = 0, .file = "(random)"};
     if (t.rows > 0) info.shape = {t.rows, t.cols};

@@ -37,21 +37,23 @@ __global__ void pack_bf16_units(std::byte* units, Raw raw, int n_units) {
 
 // Code k of a GGUF row: the nibble or byte as stored.
 __device__ uint32_t code(const Raw& raw, int64_t row, int64_t k) {
-  if (row >= raw.rows || k >= raw.cols) return raw.format == FormatId::q4_0 ? 8 : 0;
+  if (row >= raw.rows || k >= raw.cols) return raw.format == FormatId::q4_0 || raw.format == FormatId::q4_1 ? 8 : 0;
   const std::byte* p = raw.data + row * raw.stride;
   if (raw.format == FormatId::fp8_e4m3) return uint32_t(p[k]);
   if (raw.format == FormatId::q8_0) return uint32_t(p[k / 32 * 34 + 2 + k % 32]);
-  if (raw.format == FormatId::q4_0) {
-    const uint32_t byte = uint32_t(p[k / 32 * 18 + 2 + k % 16]);
+  if (raw.format == FormatId::q4_0 || raw.format == FormatId::q4_1 || raw.format == FormatId::mxfp4) {       // 16 bytes behind the scale and the minimum
+    const int before = raw.format == FormatId::q4_0 ? 2 : raw.format == FormatId::q4_1 ? 4 : 1;
+    const uint32_t byte = uint32_t(p[k / 32 * (before + 16) + before + k % 16]);
     return k % 32 < 16 ? byte & 15 : byte >> 4;
   }
-  // nvfp4: 4 scales, then per 16 numbers 8 bytes: low nibbles first. Under a scale of zero (0x7F reads as zero, too) every code is zero (Nvfp4Unit::place_scale).
+  // nvfp4: 4 scales, then per 16 numbers 8 bytes: low nibbles first. Under a scale of zero (0x7F reads as zero, too) every code is zero (E4m3Scales::place).
   const uint32_t scale = uint32_t(p[k / 64 * 36 + k % 64 / 16]) & 0x7F;
   if (scale == 0 || scale == 0x7F) return 0;
   const uint32_t byte = uint32_t(p[k / 64 * 36 + 4 + k % 64 / 16 * 8 + k % 8]);
   return k % 16 < 8 ? byte & 15 : byte >> 4;
 }
 
+// Eight codes of four bits: e2m1 where a lane's inputs are contiguous, integers where there are halves.
 template <bool kHalves>
 __device__ uint32_t code_word(const Raw& raw, int64_t tile, int unit, int lane, int t) {
   uint32_t word = 0;
@@ -59,7 +61,7 @@ __device__ uint32_t code_word(const Raw& raw, int64_t tile, int unit, int lane, 
     for (int i = 0; i < 2; ++i) {
       const int64_t row = tile * kTileRows + lane / 4 + (p % 2) * 8;
       const uint32_t c = code(raw, row, unit * kUnit + input_of<kHalves>(lane % 4, t, p / 2 * 2 + i));
-      word |= raw.format == FormatId::nvfp4 ? Nvfp4Unit::place(c, p, i) : c << (4 * (p + 4 * i));
+      word |= kHalves ? c << (4 * (p + 4 * i)) : Nvfp4Unit::place(c, p, i);
     }
   return word;
 }
@@ -68,24 +70,31 @@ __global__ void pack_code_units(std::byte* units, Raw raw, int n_units) {
   const int lane = threadIdx.x, unit = blockIdx.x;
   const int64_t tile = blockIdx.y;
   const int g = lane / 4, q = lane % 4;
-  const auto scale_bits = [&](int64_t row, int half) {
-    const int64_t block = unit * 2 + half;
+  // The scale (or, 2 bytes on, the minimum) of row lane % 16 and half lane / 16.
+  const auto scale_bits = [&](int offset) {
+    const int64_t row = tile * kTileRows + lane % 16, block = unit * 2 + lane / 16;
     if (row >= raw.rows || block * 32 >= raw.cols) return uint16_t{0};
-    return *reinterpret_cast<const uint16_t*>(raw.data + row * raw.stride + block * (raw.format == FormatId::q8_0 ? 34 : 18));
+    const int block_bytes = raw.format == FormatId::q8_0 ? 34 : raw.format == FormatId::q4_1 ? 20 : 18;
+    return *reinterpret_cast<const uint16_t*>(raw.data + row * raw.stride + block * block_bytes + offset);
   };
-  if (raw.format == FormatId::nvfp4) {
-    std::byte* to = units + (tile * n_units + unit) * Nvfp4Unit::kBytes;
+  if (raw.format == FormatId::nvfp4 || raw.format == FormatId::mxfp4) {
+    const bool nv = raw.format == FormatId::nvfp4;
+    std::byte* to = units + (tile * n_units + unit) * (nv ? Nvfp4Unit::kBytes : Mxfp4Unit::kBytes);
     reinterpret_cast<uint4*>(to)[lane] = {code_word<false>(raw, tile, unit, lane, 0), code_word<false>(raw, tile, unit, lane, 1),
                                           code_word<false>(raw, tile, unit, lane, 2), code_word<false>(raw, tile, unit, lane, 3)};
     for (int r = 0; r < 2; ++r) {
       const int64_t row = tile * kTileRows + g + 8 * r;
-      to[512 + 2 * lane + r] = row < raw.rows && unit * kUnit + q * 16 < raw.cols ? std::byte(Nvfp4Unit::place_scale(uint32_t(raw.data[row * raw.stride + unit * 36 + q]))) : std::byte{0};
+      const std::byte* p = raw.data + row * raw.stride;
+      uint32_t scale = 0;
+      if (row < raw.rows && unit * kUnit + q * 16 < raw.cols) scale = nv ? E4m3Scales::place(uint32_t(p[unit * 36 + q])) : E8m0Scales::place(uint32_t(p[(unit * 2 + q / 2) * 17]));
+      if (nv || q % 2 == 0) to[512 + 2 * (nv ? E4m3Scales::index(lane) : E8m0Scales::index(lane)) + r] = std::byte(scale);
     }
-  } else if (raw.format == FormatId::q4_0) {
-    std::byte* to = units + (tile * n_units + unit) * Q4Unit::kBytes;
+  } else if (raw.format == FormatId::q4_0 || raw.format == FormatId::q4_1) {
+    std::byte* to = units + (tile * n_units + unit) * (raw.format == FormatId::q4_0 ? Q4Unit::kBytes : Q41Unit::kBytes);
     reinterpret_cast<uint4*>(to)[lane] = {code_word<true>(raw, tile, unit, lane, 0), code_word<true>(raw, tile, unit, lane, 1),
                                           code_word<true>(raw, tile, unit, lane, 2), code_word<true>(raw, tile, unit, lane, 3)};
-    reinterpret_cast<uint16_t*>(to + 512)[lane] = scale_bits(tile * kTileRows + lane % 16, lane / 16);
+    reinterpret_cast<uint16_t*>(to + 512)[lane] = scale_bits(0);
+    if (raw.format == FormatId::q4_1) reinterpret_cast<uint16_t*>(to + Q4Unit::kBytes)[lane] = scale_bits(2);
   } else {
     std::byte* to = units + (tile * n_units + unit) * Q8Unit::kBytes;
     for (int t = 0; t < 4; ++t) {                                            // operand t of four: half t / 2
@@ -97,7 +106,7 @@ __global__ void pack_code_units(std::byte* units, Raw raw, int n_units) {
         }
       reinterpret_cast<uint2*>(to + t / 2 * 512)[lane * 2 + t % 2] = {words[0], words[1]};
     }
-    reinterpret_cast<uint16_t*>(to + 1024)[lane] = scale_bits(tile * kTileRows + lane % 16, lane / 16);
+    reinterpret_cast<uint16_t*>(to + 1024)[lane] = scale_bits(0);
   }
 }
 
@@ -122,12 +131,16 @@ __global__ void pack_fp8_units(std::byte* units, Raw raw, int n_units) {
   }
 }
 
+static_assert(E8m0Scales::kLargest == kMxfp4LargestScale);
+
 int unit_bytes(RawFormat raw) {
   switch (raw.format) {
     case FormatId::f32: case FormatId::f16: case FormatId::bf16: return Bf16Unit::kBytes;
     case FormatId::nvfp4: return Nvfp4Unit::kBytes;
+    case FormatId::mxfp4: return Mxfp4Unit::kBytes;
     case FormatId::q8_0: return Q8Unit::kBytes;
     case FormatId::q4_0: return Q4Unit::kBytes;
+    case FormatId::q4_1: return Q41Unit::kBytes;
     case FormatId::fp8_e4m3: return raw.block_scales ? Fp8Unit<true>::kBytes : Fp8Unit<false>::kBytes;
     default: return 0;
   }

@@ -10,6 +10,8 @@
 #include "base/float_types.h"
 #include "conformance/conformance.h"
 #include "cuda/cuda_backend.h"
+#include "formats/mxfp4.h"
+#include "formats/q4_1.h"
 
 namespace ridge::conformance {
 namespace {
@@ -31,15 +33,16 @@ Step plain_step(int n_tokens) {
 }
 
 // The ways a weight may be stored that have units of their own on the device.
-enum class Planes { blocks, nvfp4_planes, fp8_tensor, fp8_rows, fp8_squares };
+enum class Planes { blocks, nvfp4_planes, mxfp4_planes, fp8_tensor, fp8_rows, fp8_squares };
 struct Storage {
   FormatId format;
   Planes planes = Planes::blocks;
   std::string name() const { return std::string(ridge::format(format).name) + (planes == Planes::blocks ? "" : ", planes " + std::to_string(int(planes))); }
   int block() const { return planes == Planes::nvfp4_planes ? 16 : ridge::format(format).block_elems; }
 };
-const std::vector<Storage> kStorages = {{FormatId::bf16}, {FormatId::q8_0}, {FormatId::q4_0}, {FormatId::nvfp4}, {FormatId::nvfp4, Planes::nvfp4_planes}, {FormatId::fp8_e4m3, Planes::fp8_tensor},
-                                        {FormatId::fp8_e4m3, Planes::fp8_rows}, {FormatId::fp8_e4m3, Planes::fp8_squares}};
+const std::vector<Storage> kStorages = {{FormatId::bf16}, {FormatId::q8_0}, {FormatId::q4_0}, {FormatId::q4_1}, {FormatId::nvfp4}, {FormatId::nvfp4, Planes::nvfp4_planes}, {FormatId::mxfp4},
+                                        {FormatId::mxfp4, Planes::mxfp4_planes}, {FormatId::fp8_e4m3, Planes::fp8_tensor}, {FormatId::fp8_e4m3, Planes::fp8_rows},
+                                        {FormatId::fp8_e4m3, Planes::fp8_squares}};
 
 // Random codes and scales, whole numbers of which a weight of about `spread` is made.
 std::unique_ptr<OwnedWeight> stored_as(Rng& rng, const Storage& how, int rows, int cols, float spread = 1.0f) {
@@ -52,6 +55,17 @@ std::unique_ptr<OwnedWeight> stored_as(Rng& rng, const Storage& how, int rows, i
     for (std::byte& b : w->scales) b = std::byte(rng() % 40 == 0 ? 0 : 8 + rng() % 0x50);
     w->stored = {.name = "weight", .format = FormatId::nvfp4, .rows = rows, .cols = cols, .codes = view(w->bytes.data(), FormatId::u8, rows, cols / 2),
                  .scales = view(w->scales.data(), FormatId::fp8_e4m3, rows, cols / 16), .scale = 0.1f * scale()};
+    return w;
+  }
+  if (how.planes == Planes::mxfp4_planes) {
+    w->bytes.resize(size_t(rows) * cols / 2), w->scales.resize(size_t(rows) * cols / 32);
+    for (std::byte& b : w->bytes) b = std::byte(rng());
+    for (size_t i = 0; i < w->scales.size(); ++i) {
+      w->scales[i] = std::byte(int(119 + rng() % 8) + std::ilogb(spread));
+      if (rng() % 40 == 0) w->scales[i] = std::byte(rng() % 256), std::fill_n(w->bytes.begin() + ptrdiff_t(i * 16), 16, std::byte(0x80));      // zeros of both signs
+    }
+    w->stored = {.name = "weight", .format = FormatId::mxfp4, .rows = rows, .cols = cols, .codes = view(w->bytes.data(), FormatId::u8, rows, cols / 2),
+                 .scales = view(w->scales.data(), FormatId::u8, rows, cols / 32)};
     return w;
   }
   w = encode(random_matrix(rng, rows, cols, 4.0f), FormatId::fp8_e4m3);
@@ -91,7 +105,7 @@ TEST_F(Cuda, RowOpsAgreeWithRef) {
 TEST_F(Cuda, MatmulsAreTheSumsOfTheRoundedProducts) {
   Rng rng(8);
   std::vector<Storage> storages = kStorages;
-  for (const FormatId f : {FormatId::f16, FormatId::q4_1, FormatId::q6_k}) storages.push_back({f});
+  for (const FormatId f : {FormatId::f16, FormatId::q6_k}) storages.push_back({f});
   for (const Storage& how : storages) {
     const FormatId f = how.format;
     for (const int n_tokens : {1, 3, 8, 9, 30, 70}) {
@@ -113,7 +127,7 @@ TEST_F(Cuda, MatmulsAreTheSumsOfTheRoundedProducts) {
       std::vector<float> row(cols);
       for (int r = 0; r < rows; ++r) {
         decode_stored_row(row.data(), w->stored, r);
-        const bool rounded = f == FormatId::f16 || f == FormatId::q4_1 || f == FormatId::q6_k;          // kept as bf16
+        const bool rounded = f == FormatId::f16 || f == FormatId::q6_k;          // kept as bf16
         for (int t = 0; t < n_tokens; ++t) {
           double sum = bias.values[r];
           for (int k = 0; k < cols; ++k) sum += double(rounded ? bf16_to_f32(f32_to_bf16(row[k])) : row[k]) * bf16_to_f32(f32_to_bf16(x.row(t)[k]));
@@ -121,6 +135,99 @@ TEST_F(Cuda, MatmulsAreTheSumsOfTheRoundedProducts) {
         }
       }
       expect_close(got, want, 3e-6f, how.name() + ", " + std::to_string(n_tokens) + " tokens");
+    }
+  }
+}
+
+// Rows of scales from one end of e8m0 to the other, each against what its own products add up to. Up to a scale of 2 the codes stay; above they become bf16, and nothing is lost (but subnormals may be).
+TEST_F(Cuda, Mxfp4IsExactForEveryScale) {
+  Rng rng(18);
+  struct Case { int least, most; FormatId kept; };
+  for (const Case& c : {Case{0, 128, FormatId::mxfp4}, Case{90, 240, FormatId::bf16}, Case{100, 129, FormatId::bf16}}) {
+    const int rows = 2 * (c.most - c.least + 1), cols = 192, n_all = 200;
+    const auto w = encode(random_matrix(rng, rows, cols), FormatId::mxfp4);
+    auto* blocks = reinterpret_cast<BlockMxfp4*>(w->bytes.data());
+    for (int i = 0; i < rows * cols / 32; ++i) {
+      for (uint8_t& pair : blocks[i].q) pair = uint8_t(rng());
+      blocks[i].e = uint8_t(std::min(c.most, c.least + i / (cols / 32) / 2 + int(rng() % 3)));
+    }
+    blocks[7].e = 255, std::fill_n(blocks[7].q, 16, uint8_t{0x08});           // zeros under a scale that is no number
+    const Matrix x = random_matrix(rng, n_all, cols);
+    auto backend = make_cuda_backend({.graphs = false});
+    const Weight weight = backend->prepare(w->stored, {});
+    EXPECT_EQ(weight.format, c.kept) << "scales of " << c.least << " to " << c.most;
+    for (const int n : {1, 8, 30, n_all}) {
+      const Tensor out = backend->allocate_f32(n, rows);
+      run_step(*backend, plain_step(n), {Matmul{.out = {out}, .x = put(*backend, x.slice(0, n)), .w = {&weight}}});
+      const Matrix got = get(*backend, out);
+      std::vector<float> row(cols);
+      for (int r = 0; r < rows; ++r) {
+        decode_stored_row(row.data(), w->stored, r);
+        for (int t = 0; t < n; ++t) {
+          double sum = 0, size = 0;
+          for (int k = 0; k < cols; ++k) {
+            const double product = double(row[k]) * bf16_to_f32(f32_to_bf16(x.row(t)[k]));
+            sum += product, size += std::fabs(product);
+          }
+          ASSERT_LE(std::fabs(got.row(t)[r] - sum), 1e-6 * size + 0x1p-118) << "scales of " << c.least << " to " << c.most << ", row " << r << ", token " << t << " of " << n;
+        }
+      }
+    }
+  }
+}
+
+// The largest scales overflow as they do in ref.
+TEST_F(Cuda, Mxfp4BeyondTheNumbersIsInfinite) {
+  Rng rng(19);
+  const auto w = encode(random_matrix(rng, 20, 64), FormatId::mxfp4);
+  auto* block = reinterpret_cast<BlockMxfp4*>(w->bytes.data());
+  block->e = 254, block->q[0] = 0x07;
+  Matrix x = random_matrix(rng, 3, 64);
+  for (int t = 0; t < 3; ++t) {
+    std::fill_n(x.row(t), 32, 0.0f);
+    x.row(t)[0] = 1.0f;
+  }
+  std::fill_n(block->q + 1, 15, uint8_t{0});
+  auto backend = make_cuda_backend({.graphs = false});
+  const Weight weight = backend->prepare(w->stored, {});
+  const Tensor out = backend->allocate_f32(3, 20);
+  run_step(*backend, plain_step(3), {Matmul{.out = {out}, .x = put(*backend, x), .w = {&weight}}});
+  const Matrix got = get(*backend, out);
+  for (int t = 0; t < 3; ++t) {
+    EXPECT_EQ(got.row(t)[0], INFINITY);
+    EXPECT_TRUE(std::isfinite(got.row(t)[1]));
+  }
+}
+
+// Minimums that are large beside the steps, as weights far from zero have them: what is added and taken away again must not show.
+TEST_F(Cuda, MinimumsMayBeLargerThanAllSteps) {
+  Rng rng(20);
+  const int rows = 70, cols = 352, n_all = 200;
+  const auto w = encode(random_matrix(rng, rows, cols), FormatId::q4_1);
+  auto* blocks = reinterpret_cast<BlockQ4_1*>(w->bytes.data());
+  for (int i = 0; i < rows * cols / 32; ++i) {
+    for (uint8_t& pair : blocks[i].q) pair = uint8_t(rng());
+    blocks[i].d = f32_to_f16((rng() % 8 ? 1.0f : -1.0f) * float(1 + rng() % 100) / 64), blocks[i].m = f32_to_f16(rng() % 9 ? (float(rng() % 2001) - 1000) / 32 : 0.0f);
+  }
+  const Matrix x = random_matrix(rng, n_all, cols);
+  auto backend = make_cuda_backend({.graphs = false});
+  const Weight weight = backend->prepare(w->stored, {});
+  EXPECT_EQ(weight.format, FormatId::q4_1);
+  for (const int n : {1, 8, 30, n_all}) {
+    const Tensor out = backend->allocate_f32(n, rows);
+    run_step(*backend, plain_step(n), {Matmul{.out = {out}, .x = put(*backend, x.slice(0, n)), .w = {&weight}}});
+    const Matrix got = get(*backend, out);
+    std::vector<float> row(cols);
+    for (int r = 0; r < rows; ++r) {
+      decode_stored_row(row.data(), w->stored, r);
+      for (int t = 0; t < n; ++t) {
+        double sum = 0, size = 0;
+        for (int k = 0; k < cols; ++k) {
+          const double product = double(row[k]) * bf16_to_f32(f32_to_bf16(x.row(t)[k]));
+          sum += product, size += std::fabs(product);
+        }
+        ASSERT_LE(std::fabs(got.row(t)[r] - sum), 2e-6 * size) << "row " << r << ", token " << t << " of " << n;
+      }
     }
   }
 }
@@ -211,6 +318,8 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
       {{FormatId::fp8_e4m3, Planes::fp8_rows}, FormatId::bf16, 128, 16, 8, 0, 64, true, {{2000, 1}}},
       {{FormatId::fp8_e4m3, Planes::fp8_squares}, FormatId::bf16, 128, 4, 1, 300, 64, true, {{600, 1}, {3, 4}}},
       {{FormatId::nvfp4, Planes::nvfp4_planes}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{100, 1}, {200, 1}, {300, 1}, {400, 1}, {500, 1}, {10, 1}, {20, 1}, {30, 1}, {40, 1}, {50, 1}}},
+      {{FormatId::mxfp4, Planes::mxfp4_planes}, FormatId::bf16, 64, 10, 5, 0, 64, true, {{300, 1}}},
+      {{FormatId::q4_1}, FormatId::bf16, 128, 8, 2, 0, 64, false, {{100, 1}, {5, 3}}},
   };
   for (size_t number = 0; number < cases.size(); ++number) {
     const Case& c = cases[number];
@@ -448,9 +557,11 @@ TEST_F(Cuda, TheLargestLogitsComeInTheirOrder) {
 TEST_F(Cuda, TablesAreReadAsTheyAreStored) {
   Rng rng(15);
   for (const Storage& how : {Storage{FormatId::f32}, Storage{FormatId::f16}, Storage{FormatId::q4_1}, Storage{FormatId::q8_0}, Storage{FormatId::q4_0}, Storage{FormatId::nvfp4},
-                             Storage{FormatId::nvfp4, Planes::nvfp4_planes}, Storage{FormatId::fp8_e4m3, Planes::fp8_tensor}, Storage{FormatId::fp8_e4m3, Planes::fp8_rows}}) {
+                             Storage{FormatId::nvfp4, Planes::nvfp4_planes}, Storage{FormatId::mxfp4}, Storage{FormatId::mxfp4, Planes::mxfp4_planes}, Storage{FormatId::fp8_e4m3, Planes::fp8_tensor}, Storage{FormatId::fp8_e4m3, Planes::fp8_rows}}) {
     const auto w = stored_as(rng, how, 50, 320);
     if (how.format == FormatId::nvfp4) w->stored.scale = 0.3f;
+    if (how.format == FormatId::mxfp4 && how.planes == Planes::blocks)
+      for (int i = 0; i < 50 * 10; ++i) reinterpret_cast<BlockMxfp4*>(w->bytes.data())[i].e = uint8_t(i % 253);
     Matrix results[2];
     for (int which = 0; which < 2; ++which) {
       auto backend = which == 0 ? make_ref_backend() : make_cuda_backend({});

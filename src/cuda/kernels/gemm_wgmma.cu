@@ -14,8 +14,9 @@
 // With an activation, a block has 64 rows of the gate and the same 64 of the up projection, one for each warpgroup; they exchange halves of their results through
 // shared memory, and what leaves is one tile of the next matmul's input (a quarter of the bytes, and no pass over 8192 x 12288 numbers in between).
 //
-// Units with scales of their own (fp8 in blocks of 128, q8_0, q4_0) are multiplied from zero and added to the chain with their scale, as few tokens have it. That is a third
-// set of sums; registers hold two, so what the ended chains add up to waits in shared memory (98 KB, the threads' own), in place of two stages.
+// Units with scales of their own (fp8 in blocks of 128, q8_0, q4_0, q4_1) are multiplied from zero and added to the chain with their scale, as few tokens have it. That is a third
+// set of sums; registers hold two, so what the ended chains add up to waits in shared memory (98 KB, the threads' own), in place of two stages. Minimums (q4_1) take the sums of
+// a unit's activations, as four more multiplications with operands of ones: reading sums made beforehand would, by count, keep shared memory busy for as long (192 cycles a half; not measured).
 #include <algorithm>
 
 #include "cuda/kernels/gemm_tile.h"
@@ -155,9 +156,29 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
               wgmma_commit();
               wgmma_await<0>();
               hold(total);
-              if (s + 1 == Unit::kScales) leave(stage);
+              if (s + 1 == Unit::kScales && !Unit::kMinimums) leave(stage);
 #pragma unroll
               for (int j = 0; j < kTokens / 2; ++j) acc[j] = fmaf(total[j], j / 2 % 2 ? high[s] : low[s], acc[j]);
+            }
+            if constexpr (Unit::kMinimums) {                                   // `total`: sums of the first half's activations with row g, of the second's with row g + 8
+              Operands<Unit>::load_minimums(low, high, unit, lane);
+              const uint32_t first[4] = {Unit::ones(0, 0), Unit::ones(0, 1), Unit::ones(0, 2), Unit::ones(0, 3)};
+              const uint32_t second[4] = {Unit::ones(2, 0), Unit::ones(2, 1), Unit::ones(2, 2), Unit::ones(2, 3)};
+              wgmma_fence();
+              wgmma<__nv_bfloat16, false, true>(total, first, b);
+              wgmma<__nv_bfloat16, false>(total, first, b + 2);
+              wgmma<__nv_bfloat16, false>(total, second, b + 4);
+              wgmma<__nv_bfloat16, false>(total, second, b + 6);
+              wgmma_commit();
+              wgmma_await<0>();
+              hold(total);
+              leave(stage);
+#pragma unroll
+              for (int j = 0; j < kTokens / 2; ++j) {
+                const int of_token = j - j / 2 % 2 * 2;
+                acc[j] = fmaf(total[of_token], j / 2 % 2 ? high[0] : low[0], acc[j]);
+                acc[j] = fmaf(total[of_token + 2], j / 2 % 2 ? high[1] : low[1], acc[j]);
+              }
             }
           } else {
             const auto held = Operands<Unit>::open(unit, lane);

@@ -15,6 +15,12 @@ namespace {
 
 __device__ float e4m3(std::byte v) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(__nv_fp8_storage_t(v), __NV_E4M3))); }
 
+// 0 1 2 3 4 6 8 12 and their negatives.
+__device__ float doubled_e2m1(int code) {
+  const float doubled = (code & 7) < 4 ? float(code & 7) : float((code & 1) + 2) * float(1 << ((code >> 1 & 3) - 1));
+  return code & 8 ? -doubled : doubled;
+}
+
 __device__ float element(const std::byte* row, FormatId format, int64_t i) {
   switch (format) {
     case FormatId::f32: return reinterpret_cast<const float*>(row)[i];
@@ -26,11 +32,20 @@ __device__ float element(const std::byte* row, FormatId format, int64_t i) {
       const int pair = int(block[2 + i % 16]);
       return __half2float(*reinterpret_cast<const __half*>(block)) * float((i % 32 < 16 ? pair & 15 : pair >> 4) - 8);
     }
+    case FormatId::q4_1: {                                                                // f16 scale, f16 minimum, then as q4_0
+      const std::byte* block = row + i / 32 * 20;
+      const int pair = int(block[4 + i % 16]);
+      return fmaf(float(i % 32 < 16 ? pair & 15 : pair >> 4), __half2float(reinterpret_cast<const __half*>(block)[0]), __half2float(reinterpret_cast<const __half*>(block)[1]));
+    }
+    case FormatId::mxfp4: {                                                               // exponent, then as q4_0; half of 2^(e - 127) is a number for every e
+      const std::byte* block = row + i / 32 * 17;
+      const int pair = int(block[1 + i % 16]), e = int(block[0]);
+      return doubled_e2m1(i % 32 < 16 ? pair & 15 : pair >> 4) * __uint_as_float(e < 2 ? 0x00200000u << e : uint32_t(e - 1) << 23);
+    }
     case FormatId::nvfp4: {                                                               // four scales, then 8 bytes for each 16 numbers: number j low, j + 8 high
       const std::byte* block = row + i / 64 * 36;
       const int group = int(i % 64 / 16), pair = int(block[4 + 8 * group + i % 8]), code = i % 16 < 8 ? pair & 15 : pair >> 4, scale = int(block[group]) & 0x7F;
-      const float doubled = (code & 7) < 4 ? float(code & 7) : float((code & 1) + 2) * float(1 << ((code >> 1 & 3) - 1));      // 0 1 2 3 4 6 8 12
-      return scale == 0x7F ? 0.0f : (code & 8 ? -doubled : doubled) * (e4m3(std::byte(scale)) * 0.5f);
+      return scale == 0x7F ? 0.0f : doubled_e2m1(code) * (e4m3(std::byte(scale)) * 0.5f);
     }
     default: {                                                                            // q8_0: f16 scale, 32 int8
       const std::byte* block = row + i / 32 * 34;

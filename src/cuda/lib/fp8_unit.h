@@ -15,7 +15,7 @@ namespace ridge::cuda {
 template <bool kBlocks>
 struct Fp8Unit {
   static constexpr int kCodeBytes = 1024, kBytes = kCodeBytes + (kBlocks ? 16 : 0);
-  static constexpr bool kHalves = false;
+  static constexpr bool kHalves = false, kMinimums = false;
   static constexpr int kScales = kBlocks ? 1 : 0;
   static constexpr float kFactor = 1.0f;
   struct Held { uint4 half[2]; float scale; };

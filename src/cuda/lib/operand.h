@@ -1,5 +1,5 @@
 // A unit of a weight (lib/unit.h) that lies in shared memory, as the four A operands of one warp: what the many-token matmul multiplies. Units with scales of their own
-// (Unit::kScales of them, for 4 / kScales operands each) say those of rows g and g + 8.
+// (Unit::kScales of them, for 4 / kScales operands each) say those of rows g and g + 8; with minimums (Unit::kMinimums), what the sums of activations are multiplied with.
 #pragma once
 #include "cuda/lib/fp8_unit.h"
 
@@ -17,16 +17,17 @@ template <> struct Operands<Bf16Unit> {
   }
 };
 
-template <> struct Operands<Nvfp4Unit> {
+template <class Scales> struct Operands<E2m1Unit<Scales>> {
+  using Unit = E2m1Unit<Scales>;
   struct Held { uint32_t words[4]; __nv_bfloat162 low, high; };
   __device__ static Held open(const std::byte* unit, int lane) {
     const uint4 codes = reinterpret_cast<const uint4*>(unit)[lane];
-    const uint32_t scales = reinterpret_cast<const uint16_t*>(unit + 512)[lane];
-    return {{codes.x, codes.y, codes.z, codes.w}, Nvfp4Unit::scale_pair(scales, 0), Nvfp4Unit::scale_pair(scales, 1)};
+    const uint32_t scales = reinterpret_cast<const uint16_t*>(unit + 512)[Scales::index(lane)];
+    return {{codes.x, codes.y, codes.z, codes.w}, Unit::scale_pair(scales, 0), Unit::scale_pair(scales, 1)};
   }
   __device__ static void take(uint32_t (&a)[4], const Held& held, int t) {
 #pragma unroll
-    for (int p = 0; p < 4; ++p) a[p] = Nvfp4Unit::decode(held.words[t], p, p % 2 ? held.high : held.low);
+    for (int p = 0; p < 4; ++p) a[p] = Unit::decode(held.words[t], p, p % 2 ? held.high : held.low);
   }
 };
 
@@ -61,6 +62,19 @@ template <class Codes> struct Operands<ScaledUnit<Codes>> {
     const __half* scales = reinterpret_cast<const __half*>(unit + Codes::kBytes);
 #pragma unroll
     for (int h = 0; h < 2; ++h) low[h] = __half2float(scales[h * 16 + lane / 4]), high[h] = __half2float(scales[h * 16 + 8 + lane / 4]);
+  }
+};
+
+template <> struct Operands<Q41Unit> : Operands<Q4Unit> {
+  __device__ static void load_minimums(float (&low)[2], float (&high)[2], const std::byte* unit, int lane) {
+    float scale_low[2], scale_high[2];
+    load_scales(scale_low, scale_high, unit, lane);
+    const __half* minimums = reinterpret_cast<const __half*>(unit + Q4Unit::kBytes);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      low[h] = Q41Unit::shifted(__half2float(minimums[h * 16 + lane / 4]), scale_low[h]);
+      high[h] = Q41Unit::shifted(__half2float(minimums[h * 16 + 8 + lane / 4]), scale_high[h]);
+    }
   }
 };
 

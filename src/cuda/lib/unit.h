@@ -6,12 +6,14 @@
 //
 //   bf16    lane's inputs 16q..16q+15, operand t takes 16q+4t..+3     [t][lane][row g: 2, row g+8: 2, row g: 2, row g+8: 2] bf16           2048 bytes
 //   nvfp4   the same (a lane's 16 inputs are one scale block)          [lane][t] 8 codes, then [lane] scales of rows g, g+8 of block q       576
+//   mxfp4   the same (half a block)                                    [lane][t] 8 codes, then [half][g] scales of rows g, g+8                544
 //   q8_0    two halves of 32 inputs: lane's 8q..8q+7 of each           [half][lane] 16 int8, then f16 scales [half][16 rows]                 1088
 //   q4_0    the same                                                   [lane][half][t] 8 nibbles, then f16 scales [half][16 rows]            576
+//   q4_1    the same                                                   as q4_0, then f16 minimums [half][16 rows]                            640
 //   fp8     as bf16: lib/fp8_unit.h                                                                                                         1024, 1040
 //
-// The bits of eight e2m1 codes in a word (Nvfp4Unit::place) lie so that a pair becomes the bits of two bf16 by one shift and one mask; a pair's four bits do not tile
-// a half word by shifts alone, so the last pair takes two of each. A scale is kept as five bits of exponent and three of mantissa, without subnormals: then it becomes
+// The bits of eight e2m1 codes in a word (E2m1Unit::place) lie so that a pair becomes the bits of two bf16 by one shift and one mask; a pair's four bits do not tile
+// a half word by shifts alone, so the last pair takes two of each. A scale of nvfp4 is kept as five bits of exponent and three of mantissa, without subnormals: then it becomes
 // two bf16 by one multiplication and addition of integers. Both together: 66 instructions a unit instead of 110, and half of what the integer pipe did.
 // A half's (or unit's) operand t holds a lane's four inputs i = 0..3 as k = 2q, 2q+1 (i = 0, 1) and 2q+8, 2q+9 (i = 2, 3).
 #pragma once
@@ -59,28 +61,52 @@ struct Bf16Unit {
   static constexpr float kFactor = 1.0f;
 };
 
-// e2m1 times e4m3 has at most 6 significant bits, so it is exact in bf16. The code's bits dropped into a bf16's exponent and mantissa give its value times
-// 2^-126 (subnormals included); the scale carries 2^118 and the end of the sum the rest.
-struct Nvfp4Unit {
-  static constexpr int kBytes = 576;
-  static constexpr bool kHalves = false;
-  static constexpr int kScales = 0;
-  struct Held { uint4 codes; uint16_t scales; };
-  template <class From = Streamed>
-  __device__ static Held load(const std::byte* unit, int lane) {
-    return {From::get(reinterpret_cast<const uint4*>(unit) + lane), From::get(reinterpret_cast<const uint16_t*>(unit + 512) + lane)};
-  }
+// Scales of nvfp4. e2m1 times e4m3 has at most 6 significant bits, so it is exact in bf16. They carry 2^118 and the end of the sum the rest of the codes' 2^126.
+struct E4m3Scales {
+  static constexpr int kBytes = 64;
+  static constexpr float kFactor = 0x1p8f;
+  // Of the two bytes for rows g and g + 8.
+  __host__ __device__ static int index(int lane) { return lane; }
   // A scale of the file (e4m3, no sign) as a unit has it: (exponent + 10) << 3 | mantissa. Zero has no such form: it becomes 0 (2^-10) and its codes zeros.
-  __host__ __device__ static uint32_t place_scale(uint32_t e4m3) {
+  __host__ __device__ static uint32_t place(uint32_t e4m3) {
     const uint32_t exponent = e4m3 >> 3 & 15, mantissa = e4m3 & 7;
     if (exponent > 0) return (exponent + 3) << 3 | mantissa;
     if (mantissa == 0) return 0;
     const uint32_t top = mantissa >= 4 ? 2 : mantissa >= 2 ? 1 : 0;          // mantissa * 2^-9 = 2^(top - 9) * (1 + rest)
     return (top + 1) << 3 | ((mantissa << (3 - top)) & 7);
   }
-  // The scale times 2^118, twice; `which`: of row g or row g + 8.
+  // The bits of the scale times 2^118, twice; `which`: of row g or row g + 8.
+  __device__ static uint32_t pair(uint32_t scales, int which) { return __byte_perm(scales, 0, which == 0 ? 0x4040 : 0x4141) * 16 + 0x75807580u; }
+};
+
+// Scales of mxfp4, 2^(e - 127), as the exponent of the bf16 that is 2^126 times as large: then an operand is the very number of the file, for every scale up to 2, and there is
+// nothing to normalise. The smallest, 0.5 * 2^-127, is a subnormal of bf16 without loss, and its products are as large or small as those of f32. Above 2 (from 4
+// on: weights up to 24) the exponent would not fit: prepare() keeps such a weight as bf16, where every scale is exact and overflows as f32 does.
+// Blocks of zeros may have any scale, and get 0.
+struct E8m0Scales {
+  static constexpr int kBytes = 32;
+  static constexpr float kFactor = 1.0f;
+  static constexpr uint32_t kLargest = 128;
+  __host__ __device__ static int index(int lane) { return lane % 4 / 2 * 8 + lane / 4; }
+  __host__ __device__ static uint32_t place(uint32_t e8m0) { return e8m0 <= kLargest ? e8m0 + 126 : 0; }
+  __device__ static uint32_t pair(uint32_t scales, int which) { return __byte_perm(scales, 0, which == 0 ? 0x4040 : 0x4141) << 7; }
+};
+
+// e2m1 codes whose scales multiply them on the way to the tensor cores, without rounding. A code's bits dropped into a bf16's exponent and mantissa give its value times 2^-126
+// (subnormals included).
+template <class Scales>
+struct E2m1Unit {
+  static constexpr int kBytes = 512 + Scales::kBytes;
+  static constexpr bool kHalves = false;
+  static constexpr int kScales = 0;
+  static constexpr float kFactor = Scales::kFactor;
+  struct Held { uint4 codes; uint16_t scales; };
+  template <class From = Streamed>
+  __device__ static Held load(const std::byte* unit, int lane) {
+    return {From::get(reinterpret_cast<const uint4*>(unit) + lane), From::get(reinterpret_cast<const uint16_t*>(unit + 512) + Scales::index(lane))};
+  }
   __device__ static __nv_bfloat162 scale_pair(uint32_t scales, int which) {
-    const uint32_t bits = __byte_perm(scales, 0, which == 0 ? 0x4040 : 0x4141) * 16 + 0x75807580u;
+    const uint32_t bits = Scales::pair(scales, which);
     return *reinterpret_cast<const __nv_bfloat162*>(&bits);
   }
   __device__ static uint32_t decode(uint32_t word, int pair, __nv_bfloat162 scale) {
@@ -112,14 +138,16 @@ struct Nvfp4Unit {
       for (int n = 0; n < NT; ++n) mma_bf16(acc[n], a, b[n][2 * t], b[n][2 * t + 1]);
     }
   }
-  static constexpr float kFactor = 0x1p8f;                                   // 2^126 / 2^118
 };
+
+using Nvfp4Unit = E2m1Unit<E4m3Scales>;
+using Mxfp4Unit = E2m1Unit<E8m0Scales>;
 
 // Formats with an f16 scale per 32: codes are small integers, exact in bf16; a half's sum is scaled once, in f32.
 template <class Codes>
 struct ScaledUnit {
   static constexpr int kBytes = Codes::kBytes + 64;
-  static constexpr bool kHalves = true;
+  static constexpr bool kHalves = true, kMinimums = false;
   static constexpr int kScales = 2;
   struct Held { typename Codes::Held codes; __half low[2], high[2]; };
   template <class From = Streamed>
@@ -198,5 +226,53 @@ struct Q4Codes {
 
 using Q8Unit = ScaledUnit<Q8Codes>;
 using Q4Unit = ScaledUnit<Q4Codes>;
+
+// q4_1: d c + m = d (c - 8) + (m + 8 d). The first part is q4_0's; the second is multiplied with the sum of a half's activations, which the tensor cores give, too: operands that
+// are ones in rows 0 to 7 for the first half and in rows 8 to 15 for the second leave both sums with every lane, for the tokens whose outputs it has. (With c as it is, the parts of
+// weights around zero would be large and cancel.)
+struct Q41Unit {
+  static constexpr int kBytes = Q4Unit::kBytes + 64;
+  static constexpr bool kHalves = true, kMinimums = true;
+  static constexpr int kScales = 2;
+  static constexpr float kFactor = 1.0f;
+  struct Held { Q4Unit::Held scaled; __half low[2], high[2]; };
+  template <class From = Streamed>
+  __device__ static Held load(const std::byte* unit, int lane) {
+    Held held;
+    held.scaled = Q4Unit::load<From>(unit, lane);
+    const __half* minimums = reinterpret_cast<const __half*>(unit + Q4Unit::kBytes);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) held.low[h] = From::get(minimums + h * 16 + lane / 4), held.high[h] = From::get(minimums + h * 16 + 8 + lane / 4);
+    return held;
+  }
+  // What the sum of a half's activations is multiplied with.
+  __device__ static float shifted(float minimum, float scale) { return fmaf(8.0f, scale, minimum); }
+  // Register p of the operand of ones for operand t of a unit.
+  __device__ static constexpr uint32_t ones(int t, int p) { return t / 2 == p % 2 ? 0x3F803F80u : 0u; }
+  template <int NT>
+  __device__ static void multiply(float (&acc)[NT][4], const Held& held, const uint32_t (&b)[NT][8]) {
+    Q4Unit::multiply(acc, held.scaled, b);
+    float low[2], high[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      low[h] = shifted(__half2float(held.low[h]), __half2float(held.scaled.low[h]));
+      high[h] = shifted(__half2float(held.high[h]), __half2float(held.scaled.high[h]));
+    }
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+      float sums[4] = {0, 0, 0, 0};                                          // [half][token 2q, 2q + 1]
+#pragma unroll
+      for (int t = 0; t < 4; ++t) {
+        const uint32_t a[4] = {ones(t, 0), ones(t, 1), ones(t, 2), ones(t, 3)};
+        mma_bf16(sums, a, b[n][2 * t], b[n][2 * t + 1]);
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        acc[n][i] = fmaf(sums[2 + i], low[1], fmaf(sums[i], low[0], acc[n][i]));
+        acc[n][2 + i] = fmaf(sums[2 + i], high[1], fmaf(sums[i], high[0], acc[n][2 + i]));
+      }
+    }
+  }
+};
 
 }  // namespace ridge::cuda
