@@ -34,6 +34,9 @@ __device__ void merge_factors(float& m, float m2, float& keep, float& take) {
   m = top;
 }
 
+// The same rounding in both kernels that merge.
+__device__ float merged(float sum, float keep, float part, float take) { return fmaf(sum, keep, __fmul_rn(part, take)); }
+
 // Per query head of the group: maximum, sum, and the factors of the last merge.
 struct SoftmaxState { float m[kMaxGroup], l[kMaxGroup], keep[kMaxGroup], take[kMaxGroup]; };
 
@@ -150,13 +153,13 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(PagedAttention op, 
     if (threadIdx.x < g) {
       const int h = threadIdx.x;
       merge_factors(total_state.m[h], split_state.m[h], total_state.keep[h], total_state.take[h]);
-      total_state.l[h] = total_state.l[h] * total_state.keep[h] + split_state.l[h] * total_state.take[h];
+      total_state.l[h] = merged(total_state.l[h], total_state.keep[h], split_state.l[h], total_state.take[h]);
     }
     __syncthreads();
 #pragma unroll
     for (int j = 0; j < kOwn; ++j) {
       const int e = threadIdx.x + j * kThreads;
-      if (e < g * vd) total[j] = total[j] * total_state.keep[e / vd] + out[j] * total_state.take[e / vd];
+      if (e < g * vd) total[j] = merged(total[j], total_state.keep[e / vd], out[j], total_state.take[e / vd]);
     }
   }
   float* to_out = reinterpret_cast<float*>(op.out.data + row * op.out.stride) + kv_head * g * vd;
@@ -183,8 +186,8 @@ __global__ void merge_kernel(PagedAttention op, StepView step, const float* part
       const float* from = partial + ((int64_t{row} * n_splits + split) * op.n_heads + h) * (vd + 2);
       float keep, take;
       merge_factors(m, from[0], keep, take);
-      l = l * keep + from[1] * take;
-      o = o * keep + from[2 + d] * take;
+      l = merged(l, keep, from[1], take);
+      o = merged(o, keep, from[2 + d], take);
     }
     if (sinks) l += expf(sinks[h] - m);
     reinterpret_cast<float*>(op.out.data + row * op.out.stride)[h * vd + d] = o / l;
