@@ -1,5 +1,7 @@
 #include "cuda/lowering.h"
 
+#include <algorithm>
+#include <bit>
 #include <string>
 
 #include "base/check.h"
@@ -33,6 +35,8 @@ class Lowering {
     if (tiles) tiled_ = op.out.data, tiles_ = launch_.matmul_scratch;
     return 1;
   }
+  size_t emit(const AddScaled& op, size_t) { return add_scaled(op, launch_), 1; }
+  size_t emit(const ScaleByPosition& op, size_t) { return scale_by_position(op, launch_), 1; }
   size_t emit(const Activate& op, size_t) { return activate(op, launch_), 1; }
   size_t emit(const GatherRows& op, size_t) { return gather_rows(op, launch_), 1; }
   size_t emit(const ScaleCap& op, size_t) { return scale_cap(op, launch_), 1; }
@@ -41,7 +45,9 @@ class Lowering {
   size_t emit(const HeadNorm& op, size_t i) {
     const auto* second = at<HeadNorm>(i + 1);
     const auto* rope = at<RopeStore>(second ? i + 2 : i + 1);
-    const auto norms = [&](const HeadNorm& n, const Tensor& x, int n_heads) { return n.x.data == x.data && n.n_heads == n_heads && n.x.cols == n_heads * rope->head_dim; };
+    const auto norms = [&](const HeadNorm& n, const Tensor& x, int n_heads) {
+      return n.kind == NormKind::rms && n.weight && !n.bias && n.x.data == x.data && n.n_heads == n_heads && n.x.cols == n_heads * rope->head_dim;
+    };
     if (rope && norms(op, rope->q, rope->n_heads) && (!second || norms(*second, rope->k, rope->n_kv_heads))) {
       const size_t n_norms = second ? 2 : 1;
       return n_norms + emit_rope(*rope, &op, second, i + n_norms);
@@ -51,7 +57,7 @@ class Lowering {
 
   size_t emit_rope(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, size_t i) {
     const auto* a = at<PagedAttention>(i + 1);
-    if (a && a->q.rows <= kFewTokens && a->q.data == op.q.data && a->q.rows == op.q.rows && a->n_heads == op.n_heads && a->n_kv_heads == op.n_kv_heads && a->head_dim == op.head_dim &&
+    if (a && op.k && a->q.rows <= kFewTokens && a->q.data == op.q.data && a->q.rows == op.q.rows && a->n_heads == op.n_heads && a->n_kv_heads == op.n_kv_heads && a->head_dim == op.head_dim &&
         a->kv.base == op.kv.base && a->kv.offsets == op.kv.offsets && a->kv.group == op.kv.group && decode_attention_takes(*a, launch_))
       return decode_attention(*a, op, q_norm, k_norm, launch_), 2;
     return rope_store(op, q_norm, k_norm, launch_), 1;
@@ -120,6 +126,8 @@ class Lowering {
   static Access access_of(const Matmul& o, const Tensor& t) { return {overlap(o.x, t), o.out[0].data == t.data && o.out[0].cols == t.cols}; }
   static Access access_of(const PagedAttention& o, const Tensor& t) { return {overlap(o.q, t), o.out.data == t.data && o.out.cols == t.cols}; }
   static Access access_of(const HeadNorm& o, const Tensor& t) { return {overlap(o.x, t)}; }
+  static Access access_of(const AddScaled& o, const Tensor& t) { return {overlap(o.x, t) || overlap(o.y, t)}; }
+  static Access access_of(const ScaleByPosition& o, const Tensor& t) { return {overlap(o.x, t)}; }
   static Access access_of(const RopeStore& o, const Tensor& t) { return {overlap(o.q, t) || overlap(o.k, t) || overlap(o.v, t)}; }
   static Access access_of(const Activate& o, const Tensor& t) { return {overlap(o.gate, t) || overlap(o.up, t)}; }
   static Access access_of(const GatherRows& o, const Tensor& t) { return {overlap(o.x, t) || overlap(o.pending, t)}; }
@@ -141,32 +149,40 @@ class Lowering {
 struct Supports {
   bool operator()(const Embed&) const { return true; }
   bool operator()(const AddNorm& o) const { return o.kind != NormKind::l2 && o.x.cols <= 16384; }       // what a block of threads holds
-  bool operator()(const HeadNorm& o) const { return o.kind == NormKind::rms && o.weight && !o.bias; }
+  bool operator()(const HeadNorm& o) const { return o.kind != NormKind::l2; }
+  bool operator()(const AddScaled&) const { return true; }
+  bool operator()(const ScaleByPosition&) const { return true; }
   bool operator()(const Matmul&) const { return true; }
   bool operator()(const RopeAngles&) const { return true; }
-  bool operator()(const RopeStore& o) const { return o.k && o.v && o.rot_first == 0 && !o.back && o.head_dim == o.v_dim; }
-  bool operator()(const PagedAttention& o) const { return o.chunk == 0 && !o.value_in_key && !o.selected && !o.entries.base && o.head_dim == o.v_dim && o.n_heads <= 16 * o.n_kv_heads && o.n_heads * o.v_dim <= 4096 * o.n_kv_heads; }
-  bool operator()(const Activate& o) const { return o.kind <= ActKind::relu && o.limit == 0 && o.gate.cols == o.out.cols; }
+  // Queries alone, or queries with keys and values; the angles are those of the dimensions that rotate and no others.
+  bool operator()(const RopeStore& o) const {
+    return bool(o.k) == bool(o.v) && o.rot_first == 0 && !o.back && (!o.angles || o.angles.cols == o.n_rot) && std::max(o.head_dim, o.v_dim) <= 1024;
+  }
+  bool operator()(const PagedAttention& o) const { return paged_attention_supports(o); }
+  bool operator()(const Activate& o) const { return (o.kind <= ActKind::relu2 || o.kind == ActKind::sigmoid) && o.limit == 0 && o.gate.cols == o.out.cols; }
   bool operator()(const GatherRows&) const { return true; }
   bool operator()(const ScaleCap&) const { return true; }
   template <class Other> bool operator()(const Other&) const { return false; }
 };
 
+// All that a launch is made of: two ops that mix alike are launched alike.
 class Mixer {
  public:
-  void operator()(const Embed& o) { mix(o.out, o.table->packed.data, o.by_position); }
-  void operator()(const AddNorm& o) { mix(o.out, o.x, o.pending, o.weight); }
-  void operator()(const HeadNorm& o) { mix(o.x, o.weight, o.n_heads); }
+  void operator()(const Embed& o) { mix(o.out, o.table->packed.data, o.scale, o.by_position, o.add); }
+  void operator()(const AddNorm& o) { mix(o.out, o.x, o.pending, o.pending_scale, o.weight, o.bias, o.eps, o.weight_offset, int(o.kind)); }
+  void operator()(const HeadNorm& o) { mix(o.x, o.weight, o.n_heads, o.eps, o.weight_offset, o.bias, int(o.kind)); }
+  void operator()(const AddScaled& o) { mix(o.x, o.y, o.scale); }
+  void operator()(const ScaleByPosition& o) { mix(o.x, o.factor, o.floor_scale, o.offset); }
   void operator()(const Matmul& o) {
     mix(o.x);
     for (int i = 0; i < 3; ++i) mix(o.out[i], o.w[i] ? o.w[i]->packed.data : nullptr, o.bias[i]);
   }
   void operator()(const RopeAngles& o) { mix(o.angles, o.rope); }
-  void operator()(const RopeStore& o) { mix(o.q, o.k, o.v, o.angles, o.kv.base, o.kv.page_size); }
-  void operator()(const PagedAttention& o) { mix(o.out, o.q, o.kv.base, o.kv.page_size, o.window); }
+  void operator()(const RopeStore& o) { mix(o.q, o.k, o.v, o.angles, o.n_heads, o.n_kv_heads, o.head_dim, o.v_dim, o.n_rot, int(o.style), o.kv); }
+  void operator()(const PagedAttention& o) { mix(o.out, o.q, o.kv, o.n_heads, o.n_kv_heads, o.head_dim, o.v_dim, o.scale, o.window, o.softcap, o.sinks, o.chunk); }
   void operator()(const Activate& o) { mix(o.out, o.gate, o.up, int(o.kind)); }
-  void operator()(const GatherRows& o) { mix(o.out, o.x, o.pending); }
-  void operator()(const ScaleCap& o) { mix(o.x); }
+  void operator()(const GatherRows& o) { mix(o.out, o.x, o.pending, o.pending_scale); }
+  void operator()(const ScaleCap& o) { mix(o.x, o.scale, o.cap); }
   template <class Other> void operator()(const Other&) {}
 
   template <class... Args> void mix(const Args&... args) { (add(args), ...); }
@@ -174,6 +190,8 @@ class Mixer {
 
  private:
   void add(const Tensor& t) { mix(t.data, t.rows, t.cols, t.stride); }
+  void add(const KvRef& kv) { mix(kv.base, kv.page_bytes, kv.offsets[0], kv.offsets[1], int(kv.planes[0].format), int(kv.planes[1].format), kv.group, kv.page_size); }
+  void add(float v) { add(int64_t{std::bit_cast<uint32_t>(v)}); }
   void add(const void* p) { add(int64_t(reinterpret_cast<uintptr_t>(p))); }
   void add(int v) { add(int64_t{v}); }
   void add(int64_t v) { value = (value ^ uint64_t(v)) * 0xBF58476D1CE4E5B9ull, value ^= value >> 29; }

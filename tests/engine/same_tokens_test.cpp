@@ -268,7 +268,9 @@ INSTANTIATE_TEST_SUITE_P(Models, SameTokens,
                          testing::ValuesIn(on("cpu", {"llama", "qwen3", "qwen3_moe", "mistral_swa", "gemma3", "gpt_oss", "deepseek_v3", "deepseek_v4", "mamba", "mamba2", "qwen3_next",
                                                       "falcon_h1", "lfm2", "kimi_linear", "phi3_longrope_cross"})),
                          [](const auto& info) { return info.param.model; });
-INSTANTIATE_TEST_SUITE_P(Cuda, SameTokens, testing::ValuesIn(on("cuda", {"llama", "qwen3", "qwen2", "mistral_swa", "gemma3", "phi3_longrope_cross"})),
+INSTANTIATE_TEST_SUITE_P(Cuda, SameTokens,
+                         testing::ValuesIn(on("cuda", {"llama", "qwen3", "qwen2", "mistral_swa", "gemma3", "phi3_longrope_cross", "arcee", "gemma4_shared_kv", "hunyuan_alpha",
+                                                       "stablelm_qk_norm_parallel", "ministral3_temperature"})),
                          [](const auto& info) { return info.param.model; });
 
 }  // namespace

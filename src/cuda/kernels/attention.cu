@@ -1,4 +1,5 @@
-// Paged attention in f32 products, for every format and width of head (kernels/flash.h is the fast one where it applies). A block takes one query row, one KV head with the g query heads that share it, and a run of positions, in tiles of 64; K and V tiles go
+// Paged attention in f32 products, for every format and width of head (kernels/flash.h is the fast one where it applies). A block takes one query row, one KV head
+// with the g query heads that share it, and a run of positions, in tiles of 64 (32 where heads are wider than 256: they would not fit); K and V tiles go
 // through shared memory once and serve all g heads. Positions are cut at absolute multiples of 256 into splits whose results (max, sum, weighted V) are merged
 // in order of position: by a second kernel when few rows leave the machine idle, or inside the block when there are many. Both ways add alike, so a row's
 // result does not depend on the batch.
@@ -15,8 +16,9 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int kTile = 64, kSplit = 256, kThreads = 128, kMaxGroup = 16;
+constexpr int kSplit = 256, kThreads = 128, kMaxGroup = 16;
 constexpr int kOwn = 32;                                                    // output elements a thread may own: g * v_dim <= 4096
+constexpr int kMostShared = 160 << 10;                                      // bytes a block may ask for on sm_80, sm_90 and sm_100
 constexpr int kManyRows = 64;                                               // from here on a block walks all splits itself
 
 template <class T> __device__ float widen(T v);
@@ -32,11 +34,26 @@ __device__ void merge_factors(float& m, float m2, float& keep, float& take) {
   m = top;
 }
 
+// The same rounding in both kernels that merge.
+__device__ float merged(float sum, float keep, float part, float take) { return fmaf(sum, keep, __fmul_rn(part, take)); }
+
 // Per query head of the group: maximum, sum, and the factors of the last merge.
 struct SoftmaxState { float m[kMaxGroup], l[kMaxGroup], keep[kMaxGroup], take[kMaxGroup]; };
 
-// Dynamic shared memory: q [g][head_dim], K tile [64][head_dim + 4], V tile [64][v_dim], scores [g][64].
-template <class T>
+// The first position that a token at `position` sees: a window reaches back from it, a chunk begins at a multiple of its length.
+__device__ int first_seen_by(const PagedAttention& op, int position) {
+  const int first = op.window > 0 ? max(0, position - op.window + 1) : 0;
+  return op.chunk > 0 ? max(first, position - position % op.chunk) : first;
+}
+
+// Dynamic shared memory: q [g][head_dim], K tile [kTile][head_dim + 4], V tile [kTile][v_dim], scores [g][kTile].
+constexpr int tile_for(const PagedAttention& op) { return op.head_dim > 256 || op.v_dim > 256 ? 32 : 64; }
+constexpr int64_t shared_bytes(const PagedAttention& op) {
+  const int64_t g = op.n_heads / op.n_kv_heads, tile = tile_for(op);
+  return 4 * (g * op.head_dim + tile * (op.head_dim + 4) + tile * op.v_dim + g * tile);
+}
+
+template <class T, int kTile>
 __global__ void __launch_bounds__(kThreads) attention_kernel(PagedAttention op, StepView step, float* partial, int n_splits, bool walk) {
   follow();
   extern __shared__ float shared[];
@@ -51,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(PagedAttention op, 
 
   const StepSeq& seq = step.seqs[step.seq_of[row]];
   const int position = step.positions[row];
-  const int first_seen = op.window > 0 ? max(0, position - op.window + 1) : 0;
+  const int first_seen = first_seen_by(op, position);
   if (!walk && (int(blockIdx.z) < first_seen / kSplit || int(blockIdx.z) > position / kSplit)) return;
   const int32_t* pages = step.pages + seq.first_page[op.kv.group];
   const float* q_row = reinterpret_cast<const float*>(op.q.data + row * op.q.stride) + kv_head * g * hd;
@@ -84,7 +101,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(PagedAttention op, 
         values[i] = seen ? widen(plane[(int64_t{kv_head} * page_size + p % page_size) * vd + d]) : 0.0f;
       }
       __syncthreads();
-      // Scores: a thread takes one position and every second head.
+      // Scores: a thread takes one position and every second head (every fourth in tiles of 32).
       const int p = threadIdx.x % kTile;
       for (int h = threadIdx.x / kTile; h < g; h += kThreads / kTile) {
         float s = 0;
@@ -95,11 +112,11 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(PagedAttention op, 
       }
       __syncthreads();
       for (int h = warp; h < g; h += kThreads / 32) {
-        const float a = scores[h * kTile + lane], b = scores[h * kTile + 32 + lane];
+        const float a = scores[h * kTile + lane], b = kTile > 32 ? scores[h * kTile + 32 + lane] : -FLT_MAX;
         const float before = split_state.m[h], top = fmaxf(before, warp_max(fmaxf(a, b)));
         const float pa = a == -FLT_MAX ? 0.0f : expf(a - top), pb = b == -FLT_MAX ? 0.0f : expf(b - top);
         scores[h * kTile + lane] = pa;
-        scores[h * kTile + 32 + lane] = pb;
+        if (kTile > 32) scores[h * kTile + 32 + lane] = pb;
         const float sum = warp_sum(pa + pb);
         if (lane == 0) {
           const float keep = before == -FLT_MAX ? 0.0f : expf(before - top);
@@ -136,13 +153,13 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(PagedAttention op, 
     if (threadIdx.x < g) {
       const int h = threadIdx.x;
       merge_factors(total_state.m[h], split_state.m[h], total_state.keep[h], total_state.take[h]);
-      total_state.l[h] = total_state.l[h] * total_state.keep[h] + split_state.l[h] * total_state.take[h];
+      total_state.l[h] = merged(total_state.l[h], total_state.keep[h], split_state.l[h], total_state.take[h]);
     }
     __syncthreads();
 #pragma unroll
     for (int j = 0; j < kOwn; ++j) {
       const int e = threadIdx.x + j * kThreads;
-      if (e < g * vd) total[j] = total[j] * total_state.keep[e / vd] + out[j] * total_state.take[e / vd];
+      if (e < g * vd) total[j] = merged(total[j], total_state.keep[e / vd], out[j], total_state.take[e / vd]);
     }
   }
   float* to_out = reinterpret_cast<float*>(op.out.data + row * op.out.stride) + kv_head * g * vd;
@@ -161,7 +178,7 @@ __global__ void merge_kernel(PagedAttention op, StepView step, const float* part
   follow();
   const int row = blockIdx.x, h = blockIdx.y, vd = op.v_dim;
   const int position = step.positions[row];
-  const int first_seen = op.window > 0 ? max(0, position - op.window + 1) : 0;
+  const int first_seen = first_seen_by(op, position);
   const float* sinks = reinterpret_cast<const float*>(op.sinks.data);
   for (int d = threadIdx.x; d < vd; d += blockDim.x) {
     float m = -FLT_MAX, l = 0, o = 0;
@@ -169,26 +186,35 @@ __global__ void merge_kernel(PagedAttention op, StepView step, const float* part
       const float* from = partial + ((int64_t{row} * n_splits + split) * op.n_heads + h) * (vd + 2);
       float keep, take;
       merge_factors(m, from[0], keep, take);
-      l = l * keep + from[1] * take;
-      o = o * keep + from[2 + d] * take;
+      l = merged(l, keep, from[1], take);
+      o = merged(o, keep, from[2 + d], take);
     }
     if (sinks) l += expf(sinks[h] - m);
     reinterpret_cast<float*>(op.out.data + row * op.out.stride)[h * vd + d] = o / l;
   }
 }
 
-template <class T>
-void launch(const PagedAttention& op, const Launch& l) {
-  const int g = op.n_heads / op.n_kv_heads, n_rows = int(op.q.rows);
-  const int bytes = 4 * (g * op.head_dim + kTile * (op.head_dim + 4) + kTile * op.v_dim + g * kTile);
-  cudaFuncSetAttribute(attention_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+template <class T, int kTile>
+void launch_tiles(const PagedAttention& op, const Launch& l) {
+  const int n_rows = int(op.q.rows), bytes = int(shared_bytes(op));
+  cudaFuncSetAttribute(attention_kernel<T, kTile>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   const bool walk = n_rows >= kManyRows;
   const int n_splits = walk ? 1 : (l.max_context + kSplit - 1) / kSplit;
-  launch_kernel(attention_kernel<T>, dim3(n_rows, op.n_kv_heads, n_splits), kThreads, bytes, l.stream, op, l.step, l.attention_scratch, n_splits, walk);
+  launch_kernel(attention_kernel<T, kTile>, dim3(n_rows, op.n_kv_heads, n_splits), kThreads, bytes, l.stream, op, l.step, l.attention_scratch, n_splits, walk);
   if (!walk) launch_kernel(merge_kernel, dim3(n_rows, op.n_heads), 128, 0, l.stream, op, l.step, l.attention_scratch, n_splits);
 }
 
+template <class T>
+void launch(const PagedAttention& op, const Launch& l) {
+  tile_for(op) == 32 ? launch_tiles<T, 32>(op, l) : launch_tiles<T, 64>(op, l);
+}
+
 }  // namespace
+
+bool paged_attention_supports(const PagedAttention& op) {
+  const int g = op.n_heads / op.n_kv_heads;
+  return !op.value_in_key && !op.selected && !op.entries.base && g <= kMaxGroup && g * op.v_dim <= kOwn * kThreads && shared_bytes(op) <= kMostShared;
+}
 
 int64_t attention_scratch_needed(const PagedAttention& op, const Launch& l) {
   if (flash_supports(op)) return flash_scratch_needed(op, l);

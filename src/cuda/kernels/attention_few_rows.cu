@@ -213,7 +213,7 @@ int few_rows(const PagedAttention& op, const Launch& l) { return flash_many_rows
 bool flash_supports(const PagedAttention& op) {
   const FormatId f = op.kv.planes[0].format;
   return (f == FormatId::f16 || f == FormatId::bf16) && op.kv.planes[1].format == f && op.head_dim == op.v_dim && (op.head_dim == 64 || op.head_dim == 128) &&
-         op.n_heads <= 16 * op.n_kv_heads && op.scale > 0 && op.q.stride % 16 == 0 && op.out.stride % 8 == 0 && reinterpret_cast<uintptr_t>(op.q.data) % 16 == 0;
+         op.n_heads <= 16 * op.n_kv_heads && op.chunk == 0 && op.scale > 0 && op.q.stride % 16 == 0 && op.out.stride % 8 == 0 && reinterpret_cast<uintptr_t>(op.q.data) % 16 == 0;
 }
 
 int64_t flash_scratch_needed(const PagedAttention& op, const Launch& l) {

@@ -32,10 +32,13 @@ void embed(const Embed& op, const Launch& launch);
 void add_norm(const AddNorm& op, std::byte* tiles, const Launch& launch);           // tiles: its out as the input of a matmul for many tokens (lib/tiles.h), or null
 void head_norm(const HeadNorm& op, const Launch& launch);
 void rope_angles(const RopeAngles& op, const Launch& launch);
-// With norms: of q's and k's heads first (both of one head's width), in the same kernel.
+// With norms: of q's and k's heads first (both of one head's width; rms with weights alone, lib/rotate.h), in the same kernel.
 void rope_store(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& launch);
 void paged_attention(const PagedAttention& op, std::byte* tiles, const Launch& launch);         // tiles: the same, where attention_tiles()
 bool attention_tiles(const PagedAttention& op, const Launch& launch);
+bool paged_attention_supports(const PagedAttention& op);                             // a function of the layer alone
+void add_scaled(const AddScaled& op, const Launch& launch);
+void scale_by_position(const ScaleByPosition& op, const Launch& launch);
 void activate(const Activate& op, const Launch& launch);
 void gather_rows(const GatherRows& op, const Launch& launch);
 void scale_cap(const ScaleCap& op, const Launch& launch);

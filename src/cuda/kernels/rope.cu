@@ -159,8 +159,10 @@ void rope_angles(const RopeAngles& op, const Launch& l) {
   if (op.angles.rows > 0) launch_kernel(angles_kernel, op.angles.rows, 64, 0, l.stream, op, l.step);
 }
 
-void rope_store(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& l) {
-  if (op.q.rows == 0) return;
+void rope_store(const RopeStore& given, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& l) {
+  if (given.q.rows == 0) return;
+  RopeStore op = given;
+  if (!op.k) op.n_kv_heads = 0;                                             // queries alone
   const bool whole = op.angles.data && op.style == RopeStyle::half && op.n_rot == op.head_dim && op.v_dim == op.head_dim && (op.head_dim == 64 || op.head_dim == 128);
   if (op.q.rows >= kManyFrom && whole) {
     const int n_warps = (op.n_heads + kHeadsAtOnce - 1) / kHeadsAtOnce + (op.n_kv_heads + kHeadsAtOnce - 1) / kHeadsAtOnce * 2;

@@ -1,4 +1,4 @@
-// Ops that treat each row on its own: embedding, norms, activation, gathering, scaling. One block a row (or a slice of it); bandwidth is all they need.
+// Ops that treat each row on its own: embedding, norms, sums, activation, gathering, scaling. One block a row (or a slice of it); bandwidth is all they need.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
@@ -147,6 +147,7 @@ __global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_con
     *reinterpret_cast<uint4*>(tiles + tile_place(t, 64 * (i / 8), n_units) / 128 * 128 + i % 8 * 16) = reinterpret_cast<const uint4*>(row_of_tiles)[i];
 }
 
+// A warp takes a head. Without mean and bias the bits are those of norm_head (lib/rotate.h).
 __global__ void head_norm_kernel(HeadNorm op) {
   follow();
   const int head_dim = op.x.cols / op.n_heads;
@@ -154,11 +155,38 @@ __global__ void head_norm_kernel(HeadNorm op) {
   if (unit >= op.x.rows * op.n_heads) return;
   const int t = unit / op.n_heads, h = unit % op.n_heads;
   float* x = reinterpret_cast<float*>(op.x.data + t * op.x.stride) + h * head_dim;
-  const float* weight = reinterpret_cast<const float*>(op.weight.data) + (op.weight.cols == head_dim ? 0 : h * head_dim);
-  float squares = 0;
-  for (int i = lane; i < head_dim; i += 32) squares = fmaf(x[i], x[i], squares);
+  const auto of_head = [&](const Tensor& vector) { return vector.data ? reinterpret_cast<const float*>(vector.data) + (vector.cols == head_dim ? 0 : h * head_dim) : nullptr; };
+  const float* weight = of_head(op.weight);
+  const float* bias = of_head(op.bias);
+  float mean = 0, squares = 0;
+  if (op.kind == NormKind::layer) {
+    for (int i = lane; i < head_dim; i += 32) mean += x[i];
+    mean = warp_sum(mean) / head_dim;
+  }
+  for (int i = lane; i < head_dim; i += 32) squares = fmaf(x[i] - mean, x[i] - mean, squares);
   const float factor = rms_factor(warp_sum(squares), head_dim, op.eps);
-  for (int i = lane; i < head_dim; i += 32) x[i] = x[i] * factor * (weight[i] + op.weight_offset);
+  for (int i = lane; i < head_dim; i += 32) {
+    const float v = (x[i] - mean) * factor * (weight ? weight[i] + op.weight_offset : 1.0f);
+    x[i] = bias ? v + bias[i] : v;
+  }
+}
+
+__global__ void add_scaled_kernel(AddScaled op) {
+  follow();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= op.x.cols) return;
+  const int t = blockIdx.y;
+  float* x = reinterpret_cast<float*>(op.x.data + t * op.x.stride);
+  x[i] = fmaf(op.scale, reinterpret_cast<const float*>(op.y.data + t * op.y.stride)[i], x[i]);
+}
+
+__global__ void scale_by_position_kernel(ScaleByPosition op, const int32_t* positions) {
+  follow();
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= op.x.cols) return;
+  const int t = blockIdx.y;
+  const float steps = floorf(float(positions[t] + op.offset) / float(op.floor_scale));
+  reinterpret_cast<float*>(op.x.data + t * op.x.stride)[i] *= 1.0f + op.factor * logf(1.0f + steps);
 }
 
 template <ActKind kind>
@@ -209,6 +237,14 @@ void head_norm(const HeadNorm& op, const Launch& l) {
   if (units > 0) launch_kernel(head_norm_kernel, (units + 3) / 4, 128, 0, l.stream, op);
 }
 
+void add_scaled(const AddScaled& op, const Launch& l) {
+  if (op.x.rows > 0) launch_kernel(add_scaled_kernel, dim3((op.x.cols + 255) / 256, op.x.rows), 256, 0, l.stream, op);
+}
+
+void scale_by_position(const ScaleByPosition& op, const Launch& l) {
+  if (op.x.rows > 0) launch_kernel(scale_by_position_kernel, dim3((op.x.cols + 255) / 256, op.x.rows), 256, 0, l.stream, op, l.step.positions);
+}
+
 void activate(const Activate& op, const Launch& l) {
   if (op.out.rows == 0) return;
   const dim3 grid((op.out.cols + 255) / 256, op.out.rows);
@@ -217,6 +253,8 @@ void activate(const Activate& op, const Launch& l) {
     case ActKind::gelu_tanh: launch_kernel(activate_kernel<ActKind::gelu_tanh>, grid, 256, 0, l.stream, op); break;
     case ActKind::gelu_erf: launch_kernel(activate_kernel<ActKind::gelu_erf>, grid, 256, 0, l.stream, op); break;
     case ActKind::relu: launch_kernel(activate_kernel<ActKind::relu>, grid, 256, 0, l.stream, op); break;
+    case ActKind::relu2: launch_kernel(activate_kernel<ActKind::relu2>, grid, 256, 0, l.stream, op); break;
+    case ActKind::sigmoid: launch_kernel(activate_kernel<ActKind::sigmoid>, grid, 256, 0, l.stream, op); break;
     default: break;                          // no dense family has another; refused at load
   }
 }
