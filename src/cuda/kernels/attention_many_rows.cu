@@ -254,7 +254,7 @@ void launch(const PagedAttention& op, std::byte* tiles, const Launch& l) {
 
 }  // namespace
 
-bool flash_many_rows_supports(const PagedAttention& op, const Launch& l) { return kHasSm90a && l.compute_capability == 90 && op.head_dim <= 128; }
+bool flash_many_rows_supports(const PagedAttention& op, const Launch& l) { return kHasSm90a && l.compute_capability == 90 && op.head_dim <= 128 && op.kv.planes[0].format != FormatId::fp8_e4m3; }
 
 void flash_many_rows(const PagedAttention& op, std::byte* tiles, const Launch& l) {
   const bool half = op.kv.planes[0].format == FormatId::f16;

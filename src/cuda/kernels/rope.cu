@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "cuda/kernels/kernels.h"
+#include "cuda/lib/flash_fp8.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/rotate.h"
 
@@ -28,6 +29,18 @@ __device__ void put(std::byte* plane, FormatId format, int64_t index, float v) {
   if (format == FormatId::f32) reinterpret_cast<float*>(plane)[index] = v;
   else if (format == FormatId::f16) reinterpret_cast<__half*>(plane)[index] = __float2half_rn(v);
   else reinterpret_cast<__nv_bfloat16*>(plane)[index] = __float2bfloat16_rn(v);
+}
+
+// A head of a position in fp8, whose numbers a warp holds: `place` is kv_head * page_size + position in the page.
+template <int kOwn>
+__device__ void put_fp8(const KvRef& kv, int plane, int32_t page, int64_t place, int dim, const float (&value)[kOwn]) {
+  const KvFp8Scale scale = fp8_scale_of(value);
+  const int lane = threadIdx.x % 32;
+  auto* const codes = reinterpret_cast<uint8_t*>(kv.plane(plane, page)) + place * dim;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i)
+    if (lane + 32 * i < dim) codes[lane + 32 * i] = fp8_code(value[i], scale);
+  if (lane == 0) reinterpret_cast<float*>(kv.scales(plane, page))[place] = scale.scale;
 }
 
 // Element d of a head after rotation.
@@ -82,6 +95,7 @@ __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const _
     for (int i = 0; i < kOwn; ++i)
       if (lane + 32 * i < dim) value[i] = rotated(head, angles, lane + 32 * i, op.n_rot, op.style);
   }
+  if (!is_q && op.kv.planes[is_k ? 0 : 1].format == FormatId::fp8_e4m3) return put_fp8(op.kv, is_k ? 0 : 1, page, place / dim, dim, value);
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     if (lane + 32 * i >= dim) continue;
@@ -145,6 +159,8 @@ __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_many_kernel(co
     if (is_q) {
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) row[h * kDim + 32 * i] = v[i];
+    } else if (op.kv.planes[is_k ? 0 : 1].format == FormatId::fp8_e4m3) {
+      put_fp8(op.kv, is_k ? 0 : 1, page, (place - lane) / kDim + int64_t{h} * op.kv.page_size, kDim, v);
     } else {
       std::byte* const plane = op.kv.plane(is_k ? 0 : 1, page);
 #pragma unroll
