@@ -73,9 +73,8 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
         for (int i = 0; i < kChunks / 2; ++i) {
           const int r = (i * 32 + lane) / kChunks, c = (i * 32 + lane) % kChunks;
           const bool valid = head_of + r >= seen.from && head_of + r < seen.to;
-          std::byte* const place = to + (half * 16 + r) * kRowBytes + ((c ^ (r & 7)) << 4);
-          if constexpr (kIsFp8<T>) copy_chunk(to + fp8_place<kDim>(half * 16 + r, c), from + (valid ? r * kRowBytes + c * 16 : 0), valid);
-          else copy_chunk(place, from + (valid ? r * kRowBytes + c * 16 : 0), valid);
+          const int place = kIsFp8<T> ? fp8_place<kDim>(half * 16 + r, c) : (half * 16 + r) * kRowBytes + ((c ^ (r & 7)) << 4);
+          copy_chunk(to + place, from + (valid ? r * kRowBytes + c * 16 : 0), valid);
         }
       }
     }
@@ -170,10 +169,10 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
         float2* const at = reinterpret_cast<float2*>(to + 2 + 16 * d + 4 * q);
         at[0] = {v.x, v.y}, at[1] = {v.z, v.w};
       }
-      continue;
-    }
+    } else {
 #pragma unroll
-    for (int j = 0; j < kDim / 8; ++j) *reinterpret_cast<float2*>(to + 2 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+      for (int j = 0; j < kDim / 8; ++j) *reinterpret_cast<float2*>(to + 2 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+    }
   }
 }
 
