@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
           const Turn turn = turn_of(d, rotation.n_rot, rotation.style);
           if (turns(item, d)) raw.value[i] = turned(raw.value[i], head[turn.partner], raw.cosine[i], raw.sine[i], turn.first);
           // In the order of dimensions that the keys' codes have.
-          if (is_q(item)) *reinterpret_cast<__nv_bfloat16*>(s.queries + item * kQueryStride + 2 * (d / 16 * 16 + d % 2 * 8 + d % 16 / 4 * 2 + d / 2 % 2)) = __float2bfloat16_rn(raw.value[i]);
+          if (is_q(item)) *reinterpret_cast<__nv_bfloat16*>(s.queries + item * kQueryStride + 2 * (d / 16 * 16 + d % 2 * 8 + d % 16 / 2)) = __float2bfloat16_rn(raw.value[i]);
         }
         if (is_q(item)) return;
         const KvFp8Scale scale = fp8_scale_of(raw.value);

@@ -2,9 +2,8 @@
 // scale of K after the product, weights that of V before they are rounded. Pages hold codes as other formats do numbers, and scales [kv_head][position] behind them.
 //
 // A code's bits dropped into a bf16's exponent and mantissa are its value times 2^-120 (subnormals included), and one multiplication brings it back. A word's
-// bytes 0 and 2 become one operand, 1 and 3 the other: no byte crosses a half word. So along the 16 dimensions of an MMA the queries and keys come as
-//   0 2 4 6 8 10 12 14, each with its neighbour 8 places on: MMA's input 2 q + e is dimension 4 q + 2 e, and 2 q + 8 + e is 4 q + 2 e + 1
-// in every kernel, since the order may count in the last bit; the 16 dimensions of V in a product leave as even ones and odd ones.
+// bytes 0 and 2 become one operand, 1 and 3 the other: no byte crosses a half word. So along the 16 dimensions of an MMA queries and keys have the even ones first,
+// then the odd ones, in every kernel, since the order may count in the last bit; the 16 dimensions of V in a product leave by mma.sync as even ones and odd ones.
 #pragma once
 #include <cuda_fp8.h>
 
