@@ -72,6 +72,19 @@ __device__ inline void fp8_values(float* out, const uint32_t (&first)[4], const 
     flash_mma<E4m3>(out + 4, t ? second : first, odd[0], odd[1]);
   }
 }
+// The same over positions [row, row + 16), for the chunks c and c + 1.
+template <int kDim>
+__device__ inline void fp8_values(float* out, const uint32_t (&weights)[4], const std::byte* values, int row, int c, int lane) {
+  uint32_t b[4], even[2], odd[2];
+  load_four_matrices<true>(b, values + fp8_place<kDim>(row + lane % 16, c + lane / 16));
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    widen_codes(even[0], odd[0], b[2 * i]);
+    widen_codes(even[1], odd[1], b[2 * i + 1]);
+    flash_mma<E4m3>(out + 8 * i, weights, even[0], even[1]);
+    flash_mma<E4m3>(out + 8 * i + 4, weights, odd[0], odd[1]);
+  }
+}
 // Row r's dimensions 4 q .. 4 q + 3 of such a chunk.
 __device__ inline float4 fp8_dims(const float* out, int r) { return {out[2 * r], out[4 + 2 * r], out[2 * r + 1], out[5 + 2 * r]}; }
 
