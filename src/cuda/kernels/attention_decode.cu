@@ -50,6 +50,8 @@ struct SharedScales { float keys[kFlashTile], values[2][kFlashTile]; };
 template <class T, int kDim>
 constexpr int kSharedBytes = int(sizeof(Shared<T, kDim>)) + (kIsFp8<T> ? int(sizeof(SharedScales)) : 0);
 
+static_assert(sizeof(Shared<E4m3, 64>) % 16 == 0 && sizeof(Shared<E4m3, 128>) % 16 == 0, "scales are copied by 16 bytes");
+
 template <class T>
 __device__ T rounded(float v) {
   if constexpr (std::is_same_v<T, __half>) return __float2half_rn(v);
