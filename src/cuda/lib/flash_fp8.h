@@ -18,10 +18,12 @@ __device__ inline uint32_t bf16_of_code_bits(uint32_t bits) {
   return *reinterpret_cast<const uint32_t*>(&v);
 }
 
-// Codes 0 and 2 of a word, and 1 and 3, in bf16.
+// Codes 0 and 2 of a word, and 1 and 3, in bf16. Each code becomes a half word with its sign repeated above it; shifted by 4, bit 15 and bits 10..4 are what a bf16 wants.
 __device__ inline void widen_codes(uint32_t& even, uint32_t& odd, uint32_t codes) {
-  even = bf16_of_code_bits((codes << 8 & 0x80008000u) | (codes << 4 & 0x07F007F0u));
-  odd = bf16_of_code_bits((codes & 0x80008000u) | (codes >> 4 & 0x07F007F0u));
+  asm("prmt.b32 %0, %1, 0, 0xA280;" : "=r"(even) : "r"(codes));              // bytes 0, sign of 0, 2, sign of 2
+  asm("prmt.b32 %0, %1, 0, 0xB391;" : "=r"(odd) : "r"(codes));
+  even = bf16_of_code_bits(even << 4 & 0x87F087F0u);
+  odd = bf16_of_code_bits(odd << 4 & 0x87F087F0u);
 }
 
 // Where chunk c (16 codes) of row r lies in shared memory: eight rows at one chunk, as a matrix load has them, never meet in a bank.
