@@ -132,11 +132,12 @@ void attention(double bandwidth) {
   for (const Case& c : {Case{1, 8192, 8192, 32, 8, 128, FormatId::bf16}, Case{1, 8192, 8192, 32, 8, 128, FormatId::f16}, Case{1, 2048, 2048, 32, 8, 128, FormatId::bf16},
                         Case{16, 512, 512, 32, 8, 128, FormatId::bf16}, Case{1, 8192, 8192, 32, 8, 64, FormatId::bf16}, Case{32, 8192, 1, 32, 8, 128, FormatId::bf16},
                         Case{32, 8192, 1, 32, 8, 128, FormatId::f16}, Case{32, 512, 1, 32, 8, 128, FormatId::bf16}, Case{1, 512, 1, 32, 8, 128, FormatId::f16},
-                        Case{1, 32768, 1, 32, 8, 128, FormatId::f16}}) {
+                        Case{1, 32768, 1, 32, 8, 128, FormatId::f16}, Case{1, 8192, 8192, 32, 8, 128, FormatId::fp8_e4m3}, Case{32, 8192, 1, 32, 8, 128, FormatId::fp8_e4m3},
+                        Case{32, 512, 1, 32, 8, 128, FormatId::fp8_e4m3}, Case{1, 512, 1, 32, 8, 128, FormatId::fp8_e4m3}, Case{1, 32768, 1, 32, 8, 128, FormatId::fp8_e4m3}}) {
     auto backend = make_cuda_backend({});
     const int n_rows = c.n_seqs * c.n_rows, n_layers = c.n_rows == 1 ? 4 : 1;   // layers with KV of their own, in turn
     const KvPlane plane{c.n_kv_heads, c.head_dim, c.kv};
-    const int64_t plane_bytes = int64_t{kPage} * c.n_kv_heads * c.head_dim * 2, n_pages = int64_t{c.n_seqs} * ((c.n_context + kPage - 1) / kPage);
+    const int64_t plane_bytes = kPage * entry_bytes(plane), n_pages = int64_t{c.n_seqs} * ((c.n_context + kPage - 1) / kPage);
     const auto tensor = [&](int64_t rows, int64_t cols, uint32_t seed) {
       const std::vector<float> values = gaussian(size_t(rows * cols), 1.0f, seed);
       return Tensor{backend->upload(values.data(), int64_t(values.size())).data, FormatId::f32, rows, cols, cols * 4};
@@ -154,7 +155,7 @@ void attention(double bandwidth) {
                                    .scale = 1 / std::sqrt(float(c.head_dim))});
     }
     const double seconds = best_of(*backend, step, ops, 5) / n_layers;
-    const double past = c.n_context - c.n_rows, pairs = c.n_seqs * c.n_rows * (past + (c.n_rows + 1) / 2.0), bytes = double(n_stored) * c.n_kv_heads * c.head_dim * 4;
+    const double past = c.n_context - c.n_rows, pairs = c.n_seqs * c.n_rows * (past + (c.n_rows + 1) / 2.0), bytes = double(n_stored) * 2 * double(entry_bytes(plane));
     std::printf("| %d x %d rows at context %d | %d/%d, %d | %s | %.1f | %.0f | %.2f | %.2f |\n", c.n_seqs, c.n_rows, c.n_context, c.n_heads, c.n_kv_heads, c.head_dim,
                 std::string(format(c.kv).name).c_str(), seconds * 1e6, 4.0 * pairs * c.n_heads * c.head_dim / seconds / 1e12, bytes / seconds / 1e12, bytes / seconds / bandwidth);
     std::fflush(stdout);

@@ -31,8 +31,10 @@ struct KvSpec {
   bool operator==(const KvSpec&) const = default;
 };
 
-// Bytes of one entry of a plane.
-inline int64_t entry_bytes(const KvPlane& plane) { return row_bytes(plane.format, int64_t{plane.n_heads} * plane.head_dim); }
+// Bytes of one entry of a plane: its numbers, and in fp8_e4m3 an f32 for each head (formats/kv_fp8.h).
+inline int64_t entry_bytes(const KvPlane& plane) {
+  return row_bytes(plane.format, int64_t{plane.n_heads} * plane.head_dim) + (plane.format == FormatId::fp8_e4m3 ? 4 * plane.n_heads : 0);
+}
 
 // Bytes by which one more position of one layer grows the cache, before anything is given back.
 inline int64_t kv_bytes_per_token(const KvSpec& spec) {
@@ -59,6 +61,8 @@ struct KvRef {
   int page_size = 0;                         // a multiple of 16 that divides 64, so that 16 positions never straddle a page and a tile of 64 is whole pages
 
   constexpr std::byte* plane(int i, int32_t page) const { return base + page * page_bytes + offsets[i]; }
+  // fp8_e4m3, where a backend keeps codes and scales apart: f32 [n_heads][page_size] behind a page's codes.
+  constexpr std::byte* scales(int i, int32_t page) const { return plane(i, page) + int64_t{page_size} * planes[i].n_heads * planes[i].head_dim; }
 };
 
 }  // namespace ridge

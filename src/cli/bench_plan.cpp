@@ -118,7 +118,7 @@ int64_t kv_bytes_needed(const Json& config, int64_t n_tokens, int batch, FormatI
   const auto number = [&](const char* key, int64_t otherwise) { return config.contains(key) && config[key].is_number_integer() ? config[key].get<int64_t>() : otherwise; };
   const int64_t n_heads = number("num_attention_heads", number("n_head", 1)), d_model = number("hidden_size", number("n_embd", 1));
   const int64_t n_kv_heads = number("num_key_value_heads", n_heads), head_dim = number("head_dim", d_model / std::max<int64_t>(n_heads, 1));
-  const int64_t per_token = number("num_hidden_layers", number("n_layer", 1)) * 2 * row_bytes(kv_format, n_kv_heads * head_dim);
+  const int64_t per_token = number("num_hidden_layers", number("n_layer", 1)) * 2 * entry_bytes({.n_heads = int(n_kv_heads), .head_dim = int(head_dim), .format = kv_format});
   return per_token * (n_tokens + 256) * batch / 8 * 9;
 }
 

@@ -14,7 +14,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
   command.add_option("--device", flags.device, "auto (a GPU where there is one), cuda, cpu, or ref (slow and simple: the reference)")->capture_default_str()->group(group);
   command.add_option("--isa", flags.isa, "Instruction set of the CPU; see `ridge doctor` for those it has")->group(group);
   command.add_option("--activations", flags.activations, "For quantized weights. i8: quantized to 8 bits; i16: to 16, finer and slower; f32: exact and slowest; auto: i16 for small models, else i8")->capture_default_str()->group(group);
-  command.add_option("--kv-cache-dtype", flags.kv_format, "Type of the key-value cache: auto, f32, f16 or bf16")->capture_default_str()->group(group);
+  command.add_option("--kv-cache-dtype", flags.kv_format, "Type of the key-value cache: auto, f32, f16, bf16 or fp8 (e4m3 with a scale for each token and head)")->capture_default_str()->group(group);
   command.add_option("--rope-dynamic", flags.rope_dynamic, "Dynamic NTK: `class` follows the length in powers of two, `exact` every token")->capture_default_str()->group(group);
 }
 
@@ -24,7 +24,7 @@ EngineOptions engine_options(const ModelFlags& flags) {
   };
   one_of("--device", flags.device, {"auto", "cuda", "cpu", "ref"});
   one_of("--activations", flags.activations, {"auto", "i8", "i16", "f32"});
-  one_of("--kv-cache-dtype", flags.kv_format, {"auto", "f32", "f16", "bf16"});
+  one_of("--kv-cache-dtype", flags.kv_format, {"auto", "f32", "f16", "bf16", "fp8", "fp8_e4m3"});
   one_of("--rope-dynamic", flags.rope_dynamic, {"class", "exact"});
   if (!flags.isa.empty()) one_of("--isa", flags.isa, available_isas());
   EngineOptions options;
@@ -32,7 +32,7 @@ EngineOptions engine_options(const ModelFlags& flags) {
   options.isa = flags.isa;
   options.n_threads = flags.n_threads;
   if (flags.activations != "auto") options.activations = *find_format(flags.activations);
-  if (flags.kv_format != "auto") options.kv_format = *find_format(flags.kv_format);
+  if (flags.kv_format != "auto") options.kv_format = flags.kv_format == "fp8" ? FormatId::fp8_e4m3 : *find_format(flags.kv_format);
   options.max_context = flags.ctx_size;
   options.rope_dynamic_exact = flags.rope_dynamic == "exact";
   return options;

@@ -42,7 +42,7 @@ class Block {
 
 struct ModelOptions {
   FormatId activations = FormatId::unknown;  // for quantized weights (plain number formats always use f32): i8, i16, f32, or unknown: i16 for small models, else i8
-  FormatId kv_format = FormatId::f16;        // f32, f16 or bf16
+  FormatId kv_format = FormatId::f16;        // f32, f16, bf16 or fp8_e4m3
   bool rope_dynamic_exact = false;           // dynamic NTK follows every token instead of a length class
   bool index_with_hindsight = false;         // sparse attention breaks ties as one pass over the whole sequence would, so every token recomputes the sequence
   std::function<void(double share, const std::string& what)> progress;     // while loading; may be empty

@@ -1,11 +1,14 @@
-// The ops on KV pages. A plane of a page is [page_size / every entries][n_heads * head_dim] in the plane's format; entry_place() says where an entry lies.
+// The ops on KV pages. A plane of a page is [page_size / every entries][n_heads * head_dim] in the plane's format, in fp8_e4m3 with the entry's scales [n_heads]
+// behind each; entry_place() says where an entry lies.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
 #include "ref/ref_ops.h"
 #include "base/check.h"
+#include "formats/kv_fp8.h"
 
 namespace ridge::ref {
 
@@ -48,6 +51,25 @@ void entries_seen(std::vector<Seen>& seen, const PagedAttention& op, int64_t t, 
   for (int32_t p = first; p <= position; p++) seen.push_back({&op.kv, p});
 }
 
+void encode_entry(std::byte* entry, const KvPlane& plane, const float* x) {
+  const int64_t n = int64_t{plane.n_heads} * plane.head_dim;
+  if (plane.format != FormatId::fp8_e4m3) return format(plane.format).encode_row(entry, x, n);
+  for (int h = 0; h < plane.n_heads; h++) {
+    const float scale = encode_kv_fp8(reinterpret_cast<uint8_t*>(entry) + h * plane.head_dim, x + h * plane.head_dim, plane.head_dim);
+    std::memcpy(entry + n + 4 * h, &scale, 4);
+  }
+}
+
+void decode_entry(float* x, const std::byte* entry, const KvPlane& plane) {
+  const int64_t n = int64_t{plane.n_heads} * plane.head_dim;
+  if (plane.format != FormatId::fp8_e4m3) return format(plane.format).decode_row(x, entry, n);
+  for (int h = 0; h < plane.n_heads; h++) {
+    float scale;
+    std::memcpy(&scale, entry + n + 4 * h, 4);
+    decode_kv_fp8(x + h * plane.head_dim, reinterpret_cast<const uint8_t*>(entry) + h * plane.head_dim, scale, plane.head_dim);
+  }
+}
+
 }  // namespace
 
 void run(const RopeStore& op, const Step& step) {
@@ -60,8 +82,8 @@ void run(const RopeStore& op, const Step& step) {
     if (op.angles) rotate_heads(op.k, op.n_kv_heads);
     const StepSeq& seq = step.seqs()[step.seq_of()[t]];
     const int32_t position = step.positions()[t];
-    format(op.kv.planes[0].format).encode_row(kv_row(op.kv, 0, step, seq, position), op.k.f32(t), int64_t{op.n_kv_heads} * op.head_dim);
-    if (op.v) format(op.kv.planes[1].format).encode_row(kv_row(op.kv, 1, step, seq, position), op.v.f32(t), int64_t{op.n_kv_heads} * op.v_dim);
+    encode_entry(kv_row(op.kv, 0, step, seq, position), op.kv.planes[0], op.k.f32(t));
+    if (op.v) encode_entry(kv_row(op.kv, 1, step, seq, position), op.kv.planes[1], op.v.f32(t));
   }
 }
 
@@ -79,9 +101,9 @@ void run(const PagedAttention& op, const Step& step) {
     scores.resize(n);
     for (size_t i = 0; i < n; i++) {
       float* const key = &keys[i * static_cast<size_t>(k_cols)];
-      format(seen[i].kv->planes[0].format).decode_row(key, kv_row(*seen[i].kv, 0, step, seq, seen[i].i), k_cols);
+      decode_entry(key, kv_row(*seen[i].kv, 0, step, seq, seen[i].i), seen[i].kv->planes[0]);
       if (op.value_in_key) std::copy_n(key, v_cols, &values[i * static_cast<size_t>(v_cols)]);
-      else format(op.kv.planes[1].format).decode_row(&values[i * static_cast<size_t>(v_cols)], kv_row(op.kv, 1, step, seq, seen[i].i), v_cols);
+      else decode_entry(&values[i * static_cast<size_t>(v_cols)], kv_row(op.kv, 1, step, seq, seen[i].i), op.kv.planes[1]);
     }
     for (int h = 0; h < op.n_heads; h++) {
       const int kv_head = h / (op.n_heads / op.n_kv_heads);

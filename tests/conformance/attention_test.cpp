@@ -68,8 +68,7 @@ Matrix attend(Backend& b, const AttentionCase& c, int page_size) {
   const Inputs in = make_inputs(c);
   const PlannedStep planned = plan_step(c.seqs, {.page_size = page_size, .seed = c.seed});
   const KvPlane k{c.n_kv_heads, c.head_dim, c.k}, v{c.n_kv_heads, c.v_dim, c.v};
-  const int64_t k_bytes = (page_size * row_bytes(c.k, c.n_kv_heads * c.head_dim) + 63) / 64 * 64;
-  const int64_t v_bytes = (page_size * row_bytes(c.v, c.n_kv_heads * c.v_dim) + 63) / 64 * 64;
+  const int64_t k_bytes = (page_size * entry_bytes(k) + 63) / 64 * 64, v_bytes = (page_size * entry_bytes(v) + 63) / 64 * 64;
   const KvRef kv{.base = b.allocate(planned.n_pages * (k_bytes + v_bytes)), .page_bytes = k_bytes + v_bytes, .offsets = {0, k_bytes, 0}, .planes = {k, v},
                  .page_size = page_size};
   // Memory that was never written holds NaNs: nothing may depend on it.
@@ -94,7 +93,7 @@ AttentionCase random_case(Rng& rng) {
   c.n_heads = c.n_kv_heads * pick(rng, {1, 2, 3, 4, 7});
   c.head_dim = pick(rng, {16, 32, 64, 80, 96, 128, 256, 21});
   c.v_dim = rng() % 3 ? c.head_dim : pick(rng, {16, 64, 40, 13});
-  c.k = std::array{FormatId::f32, FormatId::f16, FormatId::bf16}[rng() % 3];
+  c.k = std::array{FormatId::f32, FormatId::f16, FormatId::bf16, FormatId::fp8_e4m3}[rng() % 4];
   c.v = rng() % 4 ? c.k : FormatId::f16;
   c.window = pick(rng, {0, 0, 1, 7, 64, 100});
   c.chunk = pick(rng, {0, 0, 0, 5, 64, 90});
@@ -188,6 +187,51 @@ TEST(PagedAttention, InBf16ARowIsTheSameAloneInAChunkAndInABatch) {
     Rng rng(19);
     const auto cpu = make_cpu({isa, 3}, "bf16");
     for (int i = 0; i < 8; ++i) expect_a_row_is_the_same(*cpu, random_case_in_halves(rng), rng);
+  }
+}
+
+// Heads and positions of very different sizes: each keeps three bits of mantissa below the largest of its own numbers, and what is zero or tiny is zero.
+TEST(PagedAttention, InFp8EveryPositionAndHeadHasItsOwnScale) {
+  const int n = 40, head_dim = 32;
+  for (const bool on_ref : {true, false}) {
+    const auto backend = on_ref ? make_ref_backend() : make_cpu({available_isas().front(), 2});
+    const PlannedStep planned = plan_step({{0, n}}, {.page_size = 16});
+    const KvPlane plane{2, head_dim, FormatId::fp8_e4m3};
+    const int64_t bytes = 16 * entry_bytes(plane);
+    const KvRef kv{.base = backend->allocate(planned.n_pages * 2 * bytes), .page_bytes = 2 * bytes, .offsets = {0, bytes, 0}, .planes = {plane, plane}, .page_size = 16};
+    Rng rng(21);
+    Matrix q{n, 2 * head_dim, std::vector<float>(size_t(n * 2 * head_dim), 0.0f)}, k = q, v = random_matrix(rng, n, 2 * head_dim);
+    // Every token sees itself alone (a window of 1), so that the output is its own value as it was stored.
+    for (int t = 0; t < n; ++t)
+      for (int i = 0; i < 2 * head_dim; ++i) v.row(t)[i] *= std::pow(10.0f, float(t % 20 - 10) + (i < head_dim ? 0.0f : 3.0f));
+    std::fill_n(v.row(7), 2 * head_dim, 0.0f);
+    std::fill_n(v.row(8), 2 * head_dim, 1e-38f);
+    const PagedAttention op{.out = backend->allocate_f32(n, 2 * head_dim), .q = put(*backend, q), .kv = kv, .n_heads = 2, .n_kv_heads = 2, .head_dim = head_dim, .v_dim = head_dim,
+                            .scale = 1.0f, .window = 1};
+    run_step(*backend, *planned.step, {RopeStore{.q = put(*backend, q), .k = put(*backend, k), .v = put(*backend, v), .n_heads = 2, .n_kv_heads = 2, .head_dim = head_dim, .v_dim = head_dim,
+                                                 .kv = kv}});
+    run_step(*backend, *planned.step, {op});
+    const Matrix out = get(*backend, op.out);
+    for (int t = 0; t < n; ++t)
+      for (int h = 0; h < 2; ++h) {
+        float largest = 0;
+        for (int i = 0; i < head_dim; ++i) largest = std::max(largest, std::abs(v.row(t)[h * head_dim + i]));
+        for (int i = 0; i < head_dim; ++i) {
+          const float wanted = v.row(t)[h * head_dim + i], got = out.row(t)[h * head_dim + i];
+          if (t == 7 || t == 8) ASSERT_EQ(got, 0.0f) << backend->name() << " row " << t;
+          else ASSERT_LE(std::abs(got - wanted), std::max(std::abs(wanted) / 16, largest / 448 / 1024) * 1.00001f) << backend->name() << " row " << t << " number " << i;
+        }
+      }
+  }
+}
+
+TEST(PagedAttention, InFp8WhoSeesAKeyThatIsNoNumberGetsNone) {
+  const AttentionCase c{.n_heads = 2, .n_kv_heads = 1, .head_dim = 64, .v_dim = 64, .k = FormatId::fp8_e4m3, .v = FormatId::fp8_e4m3, .seqs = {{0, 50}}, .damaged = 20};
+  for (const bool on_ref : {true, false}) {
+    const auto backend = on_ref ? make_ref_backend() : make_cpu({available_isas().front(), 1});
+    const Matrix out = attend(*backend, c, 16);
+    for (int64_t r = 0; r < out.rows; ++r)
+      for (int64_t i = 0; i < out.cols; ++i) ASSERT_EQ(std::isnan(out.row(r)[i]), r >= 20) << backend->name() << " row " << r << " column " << i;
   }
 }
 

@@ -313,6 +313,12 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
       {{FormatId::nvfp4}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{300, 1}}},
       {{FormatId::bf16}, FormatId::bf16, 128, 4, 4, 0, 16, false, {{127, 1}, {128, 1}, {5, 1}}},
       {{FormatId::q8_0}, FormatId::f16, 64, 6, 2, 150, 32, true, {{400, 3}, {0, 2}, {255, 1}}},
+      {{FormatId::bf16}, FormatId::fp8_e4m3, 128, 8, 2, 0, 64, true, {{300, 1}, {127, 3}, {0, 2}}},
+      {{FormatId::q8_0}, FormatId::fp8_e4m3, 64, 6, 2, 150, 32, true, {{401, 3}, {0, 2}, {255, 1}}},
+      {{FormatId::nvfp4}, FormatId::fp8_e4m3, 128, 16, 8, 0, 64, false, {{2003, 1}}},
+      {{FormatId::nvfp4}, FormatId::fp8_e4m3, 64, 4, 1, 0, 16, true, {{5001, 1}, {130, 4}}},
+      {{FormatId::nvfp4}, FormatId::fp8_e4m3, 128, 8, 2, 0, 64, true, {{100, 1}, {200, 1}, {301, 1}, {400, 1}, {502, 1}, {10, 1}, {20, 1}, {30, 1}, {43, 1}, {50, 1}}},
+      {{FormatId::bf16}, FormatId::fp8_e4m3, 48, 4, 2, 0, 16, true, {{70, 1}, {3, 4}}},
       {{FormatId::q4_0}, FormatId::f16, 128, 32, 2, 2, 64, true, {{126, 4}, {1000, 1}}},
       {{FormatId::nvfp4}, FormatId::bf16, 64, 10, 5, 0, 16, false, {{126, 8}}},
       {{FormatId::fp8_e4m3, Planes::fp8_rows}, FormatId::bf16, 128, 16, 8, 0, 64, true, {{2000, 1}}},
@@ -341,8 +347,8 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
       const Tensor tx = backend->allocate_f32(n_tokens, d), x0 = put(*backend, x), tn = put(*backend, norm), tqn = put(*backend, qn), tkn = put(*backend, kn);
       const auto made = [&](int cols) { return backend->allocate_f32(n_tokens, cols); };
       const Tensor pending = made(d), normed = made(d), tq = made(d_q), tk = made(d_kv), tv = made(d_kv), seen = made(d_q), tg = made(d_ff), tu = made(d_ff), angles = made(c.head_dim), zero = made(d);
-      const int64_t plane_bytes = c.page_size * row_bytes(c.kv, d_kv);
       const KvPlane plane{c.n_kv_heads, c.head_dim, c.kv};
+      const int64_t plane_bytes = c.page_size * entry_bytes(plane);
       KvRef kv[2];
       for (KvRef& layer : kv) {
         layer = {.base = backend->allocate((plan.n_pages + 3) * 2 * plane_bytes), .page_bytes = 2 * plane_bytes, .offsets = {0, plane_bytes, 0}, .planes = {plane, plane}, .page_size = c.page_size};
@@ -419,13 +425,13 @@ TEST_F(Cuda, RotationAndStoreOfManyTokensGiveTheBitsOfFew) {
   Rng rng(16);
   const int n_heads = 6, n_kv_heads = 3, n_past = 58, n_tokens = 70, page_size = 64;        // pieces that reach into the second page have the pages of the whole
   for (const int head_dim : {64, 128})
-    for (const FormatId kv_format : {FormatId::bf16, FormatId::f16, FormatId::f32})
+    for (const FormatId kv_format : {FormatId::bf16, FormatId::f16, FormatId::f32, FormatId::fp8_e4m3})
       for (const bool norms : {false, true}) {
         const Matrix q = random_matrix(rng, n_tokens, n_heads * head_dim), k = random_matrix(rng, n_tokens, n_kv_heads * head_dim), v = random_matrix(rng, n_tokens, n_kv_heads * head_dim),
                      qn = random_matrix(rng, 1, head_dim), kn = random_matrix(rng, 1, n_kv_heads * head_dim);
         auto backend = make_cuda_backend({.graphs = false});
         const KvPlane plane{n_kv_heads, head_dim, kv_format};
-        const int64_t bytes = page_size * row_bytes(kv_format, n_kv_heads * head_dim);
+        const int64_t bytes = page_size * entry_bytes(plane);
         const auto run = [&](const KvRef& kv, int first, int n) {
           const PlannedStep plan = plan_step({{n_past + first, n}}, {.page_size = page_size, .n_freqs = head_dim / 2, .seed = 5});
           const Tensor tq = put(*backend, q.slice(first, n)), tk = put(*backend, k.slice(first, n)), angles = backend->allocate_f32(n, head_dim);
@@ -609,6 +615,8 @@ struct FlashCase {
   std::vector<SeqPlan> seqs;
 };
 
+constexpr std::array kFlashFormats = {FormatId::f16, FormatId::bf16, FormatId::fp8_e4m3};
+
 struct FlashInput { std::vector<Matrix> q, k, v; Matrix sinks; };            // per sequence, over its whole length
 
 FlashInput flash_input(Rng& rng, const FlashCase& c) {
@@ -616,7 +624,7 @@ FlashInput flash_input(Rng& rng, const FlashCase& c) {
   for (const SeqPlan& s : c.seqs) {
     const int n = s.n_past + s.n_rows;
     in.q.push_back(random_matrix(rng, n, c.n_heads * c.head_dim));
-    for (float& v : in.q.back().values) v = c.kv == FormatId::bf16 ? bf16_to_f32(f32_to_bf16(v)) : f16_to_f32(f32_to_f16(v));
+    for (float& v : in.q.back().values) v = c.kv == FormatId::f16 ? f16_to_f32(f32_to_f16(v)) : bf16_to_f32(f32_to_bf16(v));
     in.k.push_back(random_matrix(rng, n, c.n_kv_heads * c.head_dim));
     in.v.push_back(random_matrix(rng, n, c.n_kv_heads * c.head_dim));
   }
@@ -636,7 +644,7 @@ Matrix flash(Backend& b, const FlashCase& c, const FlashInput& in) {
   for (const SeqPlan& s : c.seqs) all_now.push_back({0, s.n_past + s.n_rows});
   const PlannedStep store = plan_step(all_now, {.page_size = c.page_size, .seed = 5}), poison = plan_step({{0, planned.n_pages * c.page_size}}, {.page_size = c.page_size});
   const KvPlane plane{c.n_kv_heads, c.head_dim, c.kv};
-  const int64_t bytes = c.page_size * row_bytes(c.kv, c.n_kv_heads * c.head_dim);
+  const int64_t bytes = c.page_size * entry_bytes(plane);
   const KvRef kv{.base = b.allocate((planned.n_pages + 3) * 2 * bytes), .page_bytes = 2 * bytes, .offsets = {0, bytes, 0}, .planes = {plane, plane}, .page_size = c.page_size};
   const auto put_all = [&](const Step& step, const Matrix& k, const Matrix& v) {
     const Tensor q = b.allocate_f32(k.rows, c.n_heads * c.head_dim);
@@ -657,8 +665,8 @@ Matrix flash(Backend& b, const FlashCase& c, const FlashInput& in) {
 
 TEST_F(Cuda, AttentionOnTensorCoresAgreesWithRefAndARowIsTheSameHoweverItComes) {
   Rng rng(10);
-  for (int i = 0; i < 18; ++i) {
-    FlashCase c{.n_kv_heads = pick(rng, {1, 2, 3}), .head_dim = std::array{128, 64, 256}[i % 3], .kv = i % 2 ? FormatId::bf16 : FormatId::f16, .window = pick(rng, {0, 0, 1, 100, 200}),
+  for (int i = 0; i < 27; ++i) {
+    FlashCase c{.n_kv_heads = pick(rng, {1, 2, 3}), .head_dim = std::array{128, 64, 256}[i % 3], .kv = kFlashFormats[size_t(i / 3 % 3)], .window = pick(rng, {0, 0, 1, 100, 200}),
                 .softcap = rng() % 3 ? 0.0f : 5.0f, .sinks = rng() % 3 == 0, .page_size = pick(rng, {16, 32, 64})};
     c.n_heads = c.n_kv_heads * pick(rng, {1, 2, 3, 4, 7, 16});
     c.seqs = {{0, between(rng, 130, 400)}, {between(rng, 0, 300), 1}, {between(rng, 0, 200), between(rng, 16, 60)}, {between(rng, 0, 300), between(rng, 2, 15)}, {between(rng, 0, 40), 16}};
@@ -667,7 +675,7 @@ TEST_F(Cuda, AttentionOnTensorCoresAgreesWithRefAndARowIsTheSameHoweverItComes) 
     const FlashInput in = flash_input(rng, c);
     auto backend = make_cuda_backend({.graphs = false}), ref = make_ref_backend();
     const Matrix all = flash(*backend, c, in);
-    expect_close(all, flash(*ref, c, in), c.kv == FormatId::bf16 ? 8e-3f : 1.5e-3f, what);
+    expect_close(all, flash(*ref, c, in), c.kv == FormatId::f16 ? 1.5e-3f : 8e-3f, what);
     // Each sequence alone, in one piece and its last rows in pieces of other sizes.
     int64_t first = 0;
     for (size_t s = 0; s < c.seqs.size(); ++s) {
@@ -685,11 +693,29 @@ TEST_F(Cuda, AttentionOnTensorCoresAgreesWithRefAndARowIsTheSameHoweverItComes) 
   }
 }
 
+// A key of damaged numbers must not be mistaken for one of large numbers: in fp8 no code says it, so the scale has to.
+TEST_F(Cuda, InFp8WhoSeesAKeyOrAValueThatIsNoNumberGetsNone) {
+  for (const int head_dim : {64, 128, 256})
+    for (const bool in_value : {false, true})
+      for (const int n_rows : {1, 50}) {
+        if (in_value && n_rows > 1) continue;                                  // rows of a prompt share a tile of values, whatever they see of it
+        Rng rng(19);
+        FlashCase c{.n_heads = 4, .n_kv_heads = 2, .head_dim = head_dim, .kv = FormatId::fp8_e4m3, .page_size = 16, .seqs = {{50 - n_rows, n_rows}}};
+        FlashInput in = flash_input(rng, c);
+        (in_value ? in.v : in.k)[0].row(20)[head_dim + 3] = NAN;               // of the second KV head
+        auto backend = make_cuda_backend({.graphs = false});
+        const Matrix out = flash(*backend, c, in);
+        for (int64_t r = 0; r < out.rows; ++r)
+          for (int64_t i = 0; i < out.cols; ++i)
+            ASSERT_EQ(std::isnan(out.row(r)[i]), 50 - n_rows + r >= 20 && i >= 2 * head_dim) << "heads of " << head_dim << ", row " << r << " of " << n_rows << ", column " << i;
+      }
+}
+
 // Enough sequences for the kernel that takes a row's whole context in one block.
 TEST_F(Cuda, AttentionOfManySequencesGivesEachRowItsOwnBits) {
   Rng rng(17);
-  for (int i = 0; i < 8; ++i) {
-    FlashCase c{.n_kv_heads = pick(rng, {2, 3}), .head_dim = i % 2 ? 64 : 128, .kv = i % 3 ? FormatId::bf16 : FormatId::f16, .window = pick(rng, {0, 0, 1, 100, 200}),
+  for (int i = 0; i < 12; ++i) {
+    FlashCase c{.n_kv_heads = pick(rng, {2, 3}), .head_dim = i % 2 ? 64 : 128, .kv = kFlashFormats[size_t(i % 3)], .window = pick(rng, {0, 0, 1, 100, 200}),
                 .softcap = rng() % 3 ? 0.0f : 5.0f, .sinks = rng() % 3 == 0, .page_size = pick(rng, {16, 32, 64})};
     c.n_heads = c.n_kv_heads * pick(rng, {1, 3, 4, 16});
     for (int s = 0; s < 60; ++s) c.seqs.push_back({s % 10 ? between(rng, 0, 300) : between(rng, 0, 1200), s % 7 ? 1 : between(rng, 2, 15)});

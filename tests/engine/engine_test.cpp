@@ -277,7 +277,7 @@ TEST(Engine, UnknownDevicesAndFormatsAreRefusedWithWhatExists) {
   refused({.device = "ref", .isa = "avx2"}, "ISA");
   EngineOptions o = exact();
   o.kv_format = FormatId::q4_0;
-  refused(o, "f32, f16 or bf16");
+  refused(o, "f32, f16, bf16 or fp8_e4m3");
   o = exact();
   o.activations = FormatId::f16;
   refused(o, "i8, i16 or f32");

@@ -92,13 +92,13 @@ std::vector<Answer> together(Engine& engine, const std::vector<Request>& request
   return answers;
 }
 
-struct Served { std::string device, model; };
+struct Served { std::string device, model; FormatId kv = FormatId::unknown; };      // unknown: what the engine takes on its own
 void PrintTo(const Served& served, std::ostream* out) { *out << served.model << " on " << served.device; }
 
 class SameTokens : public testing::TestWithParam<Served> {};
 
 TEST_P(SameTokens, HoweverARequestIsServed) {
-  const auto& [device, name] = GetParam();
+  const auto& [device, name, kv_format] = GetParam();
   const std::string folder = folder_of(name);
   if (folder.empty()) GTEST_SKIP() << "no golden checkpoint " << name << " beside the project";
   if (const std::string reason = device == "cuda" ? cuda_unavailable_reason() : ""; !reason.empty()) GTEST_SKIP() << reason;
@@ -106,6 +106,7 @@ TEST_P(SameTokens, HoweverARequestIsServed) {
   const Checkpoint checkpoint = open_checkpoint(folder);
   EngineOptions plain{.device = device, .n_threads = 1};
   if (device == "cpu") plain.activations = FormatId::f32;      // cuda: as it serves, with bf16 activations
+  plain.kv_format = kv_format;
   plain.max_seqs = 8;
   plain.max_batch_tokens = 128;
   plain.page_size = 16;
@@ -234,12 +235,13 @@ TEST_P(SameTokens, HoweverARequestIsServed) {
 
 // Logprobs need the whole row, so they take the other way.
 TEST_P(SameTokens, WhetherTheDevicePicksOutTheLargestLogitsOrNot) {
-  const auto& [device, name] = GetParam();
+  const auto& [device, name, kv_format] = GetParam();
   const std::string folder = folder_of(name);
   if (folder.empty()) GTEST_SKIP() << "no golden checkpoint " << name << " beside the project";
   if (const std::string reason = device == "cuda" ? cuda_unavailable_reason() : ""; !reason.empty()) GTEST_SKIP() << reason;
   if (device != "cuda") GTEST_SKIP() << "on " << device << " rows of logits are where the host reads them";
   EngineOptions options{.device = device};
+  options.kv_format = kv_format;
   options.max_seqs = 8;
   options.max_context = 256;
   const Checkpoint checkpoint = open_checkpoint(folder);
@@ -258,9 +260,9 @@ TEST_P(SameTokens, WhetherTheDevicePicksOutTheLargestLogitsOrNot) {
   for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(picked[i].tokens, whole[i].tokens) << name << ", request " << i;
 }
 
-std::vector<Served> on(const std::string& device, const std::vector<std::string>& models) {
+std::vector<Served> on(const std::string& device, const std::vector<std::string>& models, FormatId kv = FormatId::unknown) {
   std::vector<Served> all;
-  for (const std::string& model : models) all.push_back({device, model});
+  for (const std::string& model : models) all.push_back({device, model, kv});
   return all;
 }
 
@@ -271,6 +273,9 @@ INSTANTIATE_TEST_SUITE_P(Models, SameTokens,
 INSTANTIATE_TEST_SUITE_P(Cuda, SameTokens,
                          testing::ValuesIn(on("cuda", {"llama", "qwen3", "qwen2", "mistral_swa", "gemma3", "phi3_longrope_cross", "arcee", "gemma4_shared_kv", "hunyuan_alpha",
                                                        "stablelm_qk_norm_parallel", "ministral3_temperature"})),
+                         [](const auto& info) { return info.param.model; });
+INSTANTIATE_TEST_SUITE_P(Fp8Kv, SameTokens, testing::ValuesIn(on("cpu", {"llama", "mistral_swa", "gpt_oss", "qwen3_next"}, FormatId::fp8_e4m3)), [](const auto& info) { return info.param.model; });
+INSTANTIATE_TEST_SUITE_P(CudaFp8Kv, SameTokens, testing::ValuesIn(on("cuda", {"llama", "qwen3", "mistral_swa", "gemma3"}, FormatId::fp8_e4m3)),
                          [](const auto& info) { return info.param.model; });
 
 }  // namespace

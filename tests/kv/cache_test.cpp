@@ -34,6 +34,23 @@ struct Follower {
 
 bool sees(const KvSpec& spec, int next, int position) { return spec.window == 0 || position > next - spec.window || position < spec.sinks; }
 
+TEST(KvCache, InFp8AHeadOfAPositionTakesItsCodesAndOneScale) {
+  KvSpec spec;
+  spec.planes[0] = {8, 128, FormatId::fp8_e4m3};
+  spec.planes[1] = {8, 64, FormatId::fp8_e4m3};
+  EXPECT_EQ(kv_bytes_per_token(spec), 8 * (128 + 4) + 8 * (64 + 4));
+  for (const int page_size : {16, 32, 64}) {
+    const KvGroupLayout group = group_specs({spec, spec}, page_size).front();
+    EXPECT_EQ(group.page_bytes, 2 * page_size * kv_bytes_per_token(spec));
+    const KvRef ref{.base = nullptr, .page_bytes = group.page_bytes, .offsets = group.offsets[1], .planes = spec.planes, .page_size = page_size};
+    for (const int plane : {0, 1}) {
+      EXPECT_EQ(ref.scales(plane, 3) - ref.plane(plane, 3), page_size * 8 * spec.planes[size_t(plane)].head_dim);
+      EXPECT_EQ((ref.scales(plane, 3) - ref.base) % 16, 0) << "scales are copied 16 bytes at a time";
+    }
+    EXPECT_EQ(ref.scales(1, 3) + page_size * 8 * 4 - ref.base, 4 * group.page_bytes) << "the last ones end the page";
+  }
+}
+
 TEST(KvCache, WhatAQueryMaySeeIsNeverLostOrSharedWhateverHappens) {
   for (const int page_size : {16, 32, 64}) {
     NullBackend backend;

@@ -162,8 +162,9 @@ TEST(LoadModel, AnyWrongValueOfAnyKeyIsAcceptedOrRefusedButNeverCrashes) {
   EXPECT_GT(n_accepted, 500);                // bos_token_id and the like are not ours to judge
 }
 
-TEST(LoadModel, KvFormatsOtherThanPlainFloatsAreRefused) {
+TEST(LoadModel, KvFormatsThatAModelCannotHaveAreRefused) {
   expect_says(message_of(open_checkpoint(kGolden + "llama"), {.kv_format = FormatId::q8_0}), {"q8_0", "bf16"});
+  expect_says(message_of(open_checkpoint(kGolden + "deepseek_v32"), {.kv_format = FormatId::fp8_e4m3}), {"latent attention", "fp8", "bf16"});
 }
 
 TEST(LoadModel, SlidingLayersAskForTheirOwnKv) {

@@ -38,13 +38,15 @@ class FloatTiles {
   }
 
   void convert(const Unit& unit, int base, int first, int last) const {
-    if (!few(unit)) with_kv_format(op_.kv.planes[0].format, [&](auto kv) { convert_keys<decltype(kv)>(unit, base, first, last); });
-    if (!few(unit) || op_.v_dim % 16 != 0) with_kv_format(op_.kv.planes[1].format, [&](auto kv) { convert_values<decltype(kv)>(unit, base, first, last); });
+    if (is_fp8(0)) convert_fp8_keys(unit, base, first, last);
+    else if (!few(unit)) with_kv_format(op_.kv.planes[0].format, [&](auto kv) { convert_keys<decltype(kv)>(unit, base, first, last); });
+    if (is_fp8(1)) convert_fp8_values(unit, base, first, last);
+    else if (!few(unit) || op_.v_dim % 16 != 0) with_kv_format(op_.kv.planes[1].format, [&](auto kv) { convert_values<decltype(kv)>(unit, base, first, last); });
   }
 
   void scores(const Unit& unit, const Block& block, int base, int first, int last) const {
     const float* q = q_ + block.slot * op_.head_dim;
-    if (few(unit)) {
+    if (few(unit) && !is_fp8(0)) {
       with_kv_format(op_.kv.planes[0].format, [&](auto kv) {
         using Kv = decltype(kv);
         at_.for_pages(first, last, 16, [&](int i, int end) {
@@ -67,7 +69,7 @@ class FloatTiles {
 
   void values(const Unit& unit, const Block& block, int base, int first, int last) const {
     float* o = at_.o + block.slot * at_.width;
-    if (few(unit) && op_.v_dim % 16 == 0) {
+    if (few(unit) && op_.v_dim % 16 == 0 && !is_fp8(1)) {
       with_kv_format(op_.kv.planes[1].format, [&](auto kv) {
         using Kv = decltype(kv);
         at_.for_pages(first, last, 1, [&](int i, int end) {
@@ -85,6 +87,7 @@ class FloatTiles {
   }
 
  private:
+  bool is_fp8(int plane) const { return op_.kv.planes[static_cast<size_t>(plane)].format == FormatId::fp8_e4m3; }
   bool few(const Unit& unit) const { return unit.n_rows * at_.group <= kFewQueries; }
 
   // Where what belongs to a position lies in the next tile, if that is asked for ahead; null if not.
@@ -114,6 +117,35 @@ class FloatTiles {
         typename Kv::Bits tail[16] = {};
         for (int e = d; e < op_.v_dim; ++e) tail[e - d] = v[e];
         store(v_ + d * kTile + j * 16, Kv::load16(tail));
+      }
+    });
+  }
+
+  // In fp8 a tile is always converted, by scales that are a vector for keys (16 positions) and a number for values.
+  void convert_fp8_keys(const Unit& unit, int base, int first, int last) const {
+    const int page = op_.kv.page_size;
+    at_.for_pages(first, last, 16, [&](int i, int end) {
+      const auto* k = at_.template k_of<KvFp8>(unit, base + i);
+      const float* scales = at_.scales_of(unit, 0, base + i);
+      for (int j = i; j < end; j += 16) {
+        const F scale = load(scales + j - i);
+        for (int d = 0; d < op_.head_dim; ++d) store(k_ + int64_t{j} * op_.head_dim + d * 16, mul(KvFp8::load16(k + int64_t{d} * page + j - i), scale));
+      }
+    });
+  }
+
+  void convert_fp8_values(const Unit& unit, int base, int first, int last) const {
+    at_.for_pages(first, last, 1, [&](int i, int end) {
+      const auto* v = at_.template v_of<KvFp8>(unit, base + i);
+      const float* scales = at_.scales_of(unit, 1, base + i);
+      for (int j = i; j < end; ++j, v += op_.v_dim) {
+        const F scale = set1(scales[j - i]);
+        int d = 0;
+        for (; d + 16 <= op_.v_dim; d += 16) store(v_ + d * kTile + j * 16, mul(KvFp8::load16(v + d), scale));
+        if (d == op_.v_dim) continue;
+        uint8_t tail[16] = {};
+        for (int e = d; e < op_.v_dim; ++e) tail[e - d] = v[e];
+        store(v_ + d * kTile + j * 16, mul(KvFp8::load16(tail), scale));
       }
     });
   }

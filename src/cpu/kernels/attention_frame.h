@@ -81,6 +81,10 @@ struct Frame {
   const typename Kv::Bits* k_of(const Unit& unit, int position) const {
     return reinterpret_cast<const typename Kv::Bits*>(plane_of(unit, 0, position)) + int64_t{unit.kv_head} * op.head_dim * op.kv.page_size + position % op.kv.page_size;
   }
+  const float* scales_of(const Unit& unit, int plane, int position) const {        // fp8_e4m3
+    const int32_t page = step.pages()[unit.seq->first_page[op.kv.group] + position / op.kv.page_size];
+    return reinterpret_cast<const float*>(op.kv.scales(plane, page)) + int64_t{unit.kv_head} * op.kv.page_size + position % op.kv.page_size;
+  }
   template <class Kv>
   const typename Kv::Bits* v_of(const Unit& unit, int position) const {
     return reinterpret_cast<const typename Kv::Bits*>(plane_of(unit, 1, position)) +

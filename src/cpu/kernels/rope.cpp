@@ -4,6 +4,7 @@
 #include "backend/step.h"
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/kv_formats.h"
+#include "formats/kv_fp8.h"
 
 namespace ridge::cpu::RIDGE_ISA_NS {
 namespace {
@@ -47,6 +48,19 @@ inline Place place_of(const KvRef& kv, const Step& step, int64_t t) {
   return {step.pages()[seq.first_page[kv.group] + position / kv.page_size], position % kv.page_size};
 }
 
+// K and V of a head in fp8: a row of codes, then to where they belong.
+void store_fp8(const RopeStore& op, const Step& step, int plane, int64_t head, int64_t first, int64_t last, std::byte* scratch) {
+  const Tensor& x = plane == 0 ? op.k : op.v;
+  const int dim = plane == 0 ? op.head_dim : op.v_dim, page = op.kv.page_size;
+  auto* codes = reinterpret_cast<uint8_t*>(scratch);
+  for (int64_t t = first; t < last; ++t) {
+    const Place place = place_of(op.kv, step, t);
+    reinterpret_cast<float*>(op.kv.scales(plane, place.page))[head * page + place.in_page] = encode_kv_fp8(codes, x.f32(t) + head * dim, dim);
+    auto* out = reinterpret_cast<uint8_t*>(op.kv.plane(plane, place.page)) + head * dim * page + (plane == 0 ? place.in_page : place.in_page * dim);
+    for (int d = 0; d < dim; ++d) out[d * (plane == 0 ? page : 1)] = codes[d];
+  }
+}
+
 // Columns of a K page are positions: what a token writes lies page_size numbers apart. One new token finds none of these lines in a cache, and stores would
 // fetch them one by one, in order: asked for beforehand they come side by side. Without values, keys lie as rows.
 void store_k(const RopeStore& op, const Step& step, int64_t head, int64_t first, int64_t last, std::byte* scratch) {
@@ -84,7 +98,10 @@ void store_v(const RopeStore& op, const Step& step, int64_t head, int64_t first,
 }  // namespace
 
 bool supports_kv(const KvRef& kv) {
-  return kv.page_size >= 16 && 64 % kv.page_size == 0 && is_kv_format(kv.planes[0].format) && (kv.planes[1].head_dim == 0 || is_kv_format(kv.planes[1].format));
+  if (kv.page_size < 16 || 64 % kv.page_size != 0) return false;
+  if (kv.planes[1].head_dim == 0) return is_kv_format(kv.planes[0].format);
+  const auto known = [](FormatId f) { return is_kv_format(f) || f == FormatId::fp8_e4m3; };
+  return known(kv.planes[0].format) && known(kv.planes[1].format);
 }
 
 void rope_angles(const RopeAngles& op, Lane& lane) {
@@ -117,9 +134,13 @@ void rope_store(const RopeStore& op, Lane& lane) {
   };
   for_units(op.k ? op.n_kv_heads : 0, [&](int64_t head, int64_t row, int64_t end) {
     rotate_rows(op.k, head, row, end);
-    store_k(op, step, head, row, end, lane.own.data());
+    if (op.v && op.kv.planes[0].format == FormatId::fp8_e4m3) store_fp8(op, step, 0, head, row, end, lane.own.data());
+    else store_k(op, step, head, row, end, lane.own.data());
   });
-  for_units(op.v ? op.n_kv_heads : 0, [&](int64_t head, int64_t row, int64_t end) { store_v(op, step, head, row, end); });
+  for_units(op.v ? op.n_kv_heads : 0, [&](int64_t head, int64_t row, int64_t end) {
+    if (op.kv.planes[1].format == FormatId::fp8_e4m3) store_fp8(op, step, 1, head, row, end, lane.own.data());
+    else store_v(op, step, head, row, end);
+  });
   for_units(op.n_heads, [&](int64_t head, int64_t row, int64_t end) { rotate_rows(op.q, head, row, end); });
 }
 

@@ -10,6 +10,7 @@
 
 #include "cuda/kernels/flash.h"
 #include "cuda/kernels/kernels.h"
+#include "cuda/lib/flash_fp8.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/reduce.h"
 
@@ -25,6 +26,17 @@ template <class T> __device__ float widen(T v);
 template <> __device__ float widen(float v) { return v; }
 template <> __device__ float widen(__half v) { return __half2float(v); }
 template <> __device__ float widen(__nv_bfloat16 v) { return __bfloat162float(v); }
+
+// Number d of a head's row of a page: `place` is kv_head * page_size + position in the page.
+template <class T>
+__device__ float number(const KvRef& kv, int plane, int32_t page, int64_t place, int dim, int d) {
+  if constexpr (kIsFp8<T>) {
+    const __half_raw code = __nv_cvt_fp8_to_halfraw(reinterpret_cast<const uint8_t*>(kv.plane(plane, page))[place * dim + d], __NV_E4M3);
+    return __half2float(__half(code)) * reinterpret_cast<const float*>(kv.scales(plane, page))[place];
+  } else {
+    return widen(reinterpret_cast<const T*>(kv.plane(plane, page))[place * dim + d]);
+  }
+}
 
 // A running softmax absorbs a later part: both are scaled to the larger maximum. Nothing seen yet is m = -FLT_MAX.
 __device__ void merge_factors(float& m, float m2, float& keep, float& take) {
@@ -91,14 +103,12 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(PagedAttention op, 
       for (int i = threadIdx.x; i < kTile * hd; i += kThreads) {
         const int p = tile + i / hd, d = i % hd;
         const bool seen = p >= from && p < to;
-        const T* plane = seen ? reinterpret_cast<const T*>(op.kv.plane(0, pages[p / page_size])) : nullptr;
-        keys[i / hd * key_stride + d] = seen ? widen(plane[(int64_t{kv_head} * page_size + p % page_size) * hd + d]) : 0.0f;
+        keys[i / hd * key_stride + d] = seen ? number<T>(op.kv, 0, pages[p / page_size], int64_t{kv_head} * page_size + p % page_size, hd, d) : 0.0f;
       }
       for (int i = threadIdx.x; i < kTile * vd; i += kThreads) {
         const int p = tile + i / vd, d = i % vd;
         const bool seen = p >= from && p < to;
-        const T* plane = seen ? reinterpret_cast<const T*>(op.kv.plane(1, pages[p / page_size])) : nullptr;
-        values[i] = seen ? widen(plane[(int64_t{kv_head} * page_size + p % page_size) * vd + d]) : 0.0f;
+        values[i] = seen ? number<T>(op.kv, 1, pages[p / page_size], int64_t{kv_head} * page_size + p % page_size, vd, d) : 0.0f;
       }
       __syncthreads();
       // Scores: a thread takes one position and every second head (every fourth in tiles of 32).
@@ -230,6 +240,7 @@ void paged_attention(const PagedAttention& op, std::byte* tiles, const Launch& l
   switch (op.kv.planes[0].format) {
     case FormatId::f32: launch<float>(op, l); break;
     case FormatId::f16: launch<__half>(op, l); break;
+    case FormatId::fp8_e4m3: launch<E4m3>(op, l); break;
     default: launch<__nv_bfloat16>(op, l); break;
   }
 }

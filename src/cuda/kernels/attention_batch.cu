@@ -1,25 +1,31 @@
 // Attention for a step of many sequences with few rows each: the arithmetic of lib/flash.h, bit for bit. A block takes one row and one KV head with the query heads that
 // share it, and walks over all its tiles, so that K and V stream without a pause and nothing goes through scratch. Its four warps take tiles in turn, each through a ring
 // of its own: pieces of 16 positions, eight of K and eight of V a tile. After each round of four tiles the block folds them in order of position.
+// In fp8 a piece of K comes with the scales of its positions' K and V.
 #include "cuda/kernels/flash.h"
-#include "cuda/lib/flash_mma.h"
+#include "cuda/lib/flash_fp8.h"
 #include "cuda/lib/launch.h"
 
 namespace ridge::cuda {
 namespace {
 
-constexpr int kWarps = 4, kThreads = kWarps * 32, kPiece = 16, kPieces = kFlashTile / kPiece, kDepth = 4;
+constexpr int kWarps = 4, kThreads = kWarps * 32, kPiece = 16, kPieces = kFlashTile / kPiece;
 constexpr int kMaxContext = 2048;
 
-// Shared memory: rings [warp][slot] pieces, chunk c of row r at c ^ (r % 8) | results of a round, twice: [warp][head of the group][m, l, o of kDim].
-template <int kDim>
-constexpr int kRingBytes = kDepth * kPiece * 2 * kDim;
-template <int kDim>
-int shared_bytes(int share) { return kWarps * kRingBytes<kDim> + 2 * kWarps * share * (kDim + 2) * 4; }
+// Shared memory: [warp] a ring of pieces, chunk c of row r at c ^ (r % 8), in fp8 at fp8_place, and then the tile's scales of K and of V |
+// results of a round, twice: [warp][head of the group][m, l, o of kDim].
+template <class T>
+constexpr int kDepthOf = kIsFp8<T> ? 8 : 4;
+template <class T, int kDim>
+constexpr int kRowBytesOf = (kIsFp8<T> ? 1 : 2) * kDim;
+template <class T, int kDim>
+constexpr int kRingBytes = kDepthOf<T> * kPiece * kRowBytesOf<T, kDim> + (kIsFp8<T> ? 2 * kFlashTile * 4 : 0);
+template <class T, int kDim>
+int shared_bytes(int share) { return kWarps * kRingBytes<T, kDim> + 2 * kWarps * share * (kDim + 2) * 4; }
 
 template <class T, int kDim>
 __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step) {
-  constexpr int kRowBytes = 2 * kDim, kPieceBytes = kPiece * kRowBytes, kChunks = kDim / 8;
+  constexpr int kDepth = kDepthOf<T>, kRowBytes = kRowBytesOf<T, kDim>, kPieceBytes = kPiece * kRowBytes, kChunks = kRowBytes / 16;
   extern __shared__ __align__(1024) std::byte memory[];
   start_dependents();
   const int kv_head = blockIdx.x, row = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
@@ -28,8 +34,9 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
   const int first_tile = seen_from / kFlashTile, last_tile = position / kFlashTile;
   const StepSeq& seq = step.seqs[step.seq_of[row]];
   const int32_t* pages = step.pages + seq.first_page[op.kv.group];
-  std::byte* const ring = memory + warp * kRingBytes<kDim>;
-  float* const results = reinterpret_cast<float*>(memory + kWarps * kRingBytes<kDim>);
+  std::byte* const ring = memory + warp * kRingBytes<T, kDim>;
+  [[maybe_unused]] float* const scales = reinterpret_cast<float*>(ring + kDepth * kPieceBytes);
+  float* const results = reinterpret_cast<float*>(memory + kWarps * kRingBytes<T, kDim>);
 
   // What is asked for runs ahead of what is multiplied. Lane i looks up the page of a tile's i-th piece, one tile ahead.
   const auto page_of = [&](int tile) {
@@ -42,13 +49,21 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
     if (asked_tile <= last_tile) {
       const int begin = asked_tile * kFlashTile + piece % kPieces * kPiece;
       const int32_t of_piece = __shfl_sync(0xffffffffu, page, piece % kPieces);
-      const std::byte* from = op.kv.plane(piece / kPieces, of_piece) + 2 * (int64_t{kv_head} * page_size + begin % page_size) * kDim;
+      const std::byte* from = op.kv.plane(piece / kPieces, of_piece) + (int64_t{kv_head} * page_size + begin % page_size) * kRowBytes;
       std::byte* to = ring + piece % kDepth * kPieceBytes;
 #pragma unroll
       for (int i = 0; i < kPiece * kChunks / 32; ++i) {
         const int r = (i * 32 + lane) / kChunks, c = (i * 32 + lane) % kChunks;
         const bool valid = begin + r >= seen_from && begin + r < seen_to;
-        copy_chunk(to + r * kRowBytes + ((c ^ (r & 7)) << 4), from + (valid ? r * kRowBytes + c * 16 : 0), valid);
+        copy_chunk(to + (kIsFp8<T> ? fp8_place<kDim>(r, c) : r * kRowBytes + ((c ^ (r & 7)) << 4)), from + (valid ? r * kRowBytes + c * 16 : 0), valid);
+      }
+      if constexpr (kIsFp8<T>) {
+        if (piece < kPieces && lane < 8) {                                   // four positions a lane
+          const int plane = lane / 4, p = begin + lane % 4 * 4;
+          const int n = p + 4 > seen_from ? min(max(seen_to - p, 0), 4) : 0;
+          copy_part_of_chunk(scales + plane * kFlashTile + piece * kPiece + lane % 4 * 4,
+                             op.kv.scales(plane, of_piece) + int64_t{kv_head * page_size + p % page_size} * 4, n * 4);
+        }
       }
     }
     commit_chunks();
@@ -64,10 +79,12 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
   await_predecessors();
   if (!early) ask_first();
   uint32_t queries[kDim / 16][4];
-  load_queries<T>(queries, q, [&](int r) {
+  const auto query = [&](int r) {
     const int head = g + 8 * r;
     return head < share ? reinterpret_cast<const float*>(op.q.data + row * op.q.stride) + (kv_head * share + head) * kDim : nullptr;
-  });
+  };
+  if constexpr (kIsFp8<T>) load_queries_for_fp8(queries, q, query);
+  else load_queries<T>(queries, q, query);
   const float factor = exponent_factor(op);
 
   // A thread folds dimension (thread % kDim) of every (128 / kDim)-th head.
@@ -87,22 +104,27 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
         __syncwarp();
         ask(piece + kDepth - 1);
         const std::byte* keys = ring + piece % kDepth * kPieceBytes;
+        if constexpr (kIsFp8<T>) {
+          fp8_scores<kDim>(scores + 8 * piece, queries, keys, 0, lane);
+        } else {
 #pragma unroll
-        for (int k = 0; k < kDim / 16; ++k) {
-          // Matrices: positions 0-7 at both halves of the 16 dimensions, then positions 8-15.
-          const int r = lane / 16 * 8 + lane % 8, c = 2 * k + lane / 8 % 2;
-          uint32_t b[4];
-          load_four_matrices<false>(b, keys + r * kRowBytes + ((c ^ (r & 7)) << 4));
-          flash_mma<T>(scores + 8 * piece, queries[k], b[0], b[1]);
-          flash_mma<T>(scores + 8 * piece + 4, queries[k], b[2], b[3]);
+          for (int k = 0; k < kDim / 16; ++k) {
+            // Matrices: positions 0-7 at both halves of the 16 dimensions, then positions 8-15.
+            const int r = lane / 16 * 8 + lane % 8, c = 2 * k + lane / 8 % 2;
+            uint32_t b[4];
+            load_four_matrices<false>(b, keys + r * kRowBytes + ((c ^ (r & 7)) << 4));
+            flash_mma<T>(scores + 8 * piece, queries[k], b[0], b[1]);
+            flash_mma<T>(scores + 8 * piece + 4, queries[k], b[2], b[3]);
+          }
         }
         __syncwarp();
       }
+      if constexpr (kIsFp8<T>) scale_scores(scores, scales, q);
       if (op.softcap > 0) cap_scores(scores, op.scale, op.softcap);
       if (start < seen_from || start + kFlashTile > seen_to) mask_scores(scores, start, {seen_from, seen_from}, {seen_to, seen_to}, q);
       uint32_t p[8][4];
       float m[2], l[2], out[kDim / 2];
-      softmax_tile<T>(p, m, l, scores, factor);
+      softmax_tile<T>(p, m, l, scores, factor, scales + kFlashTile, q);
 #pragma unroll
       for (int i = 0; i < kDim / 2; ++i) out[i] = 0;
 #pragma unroll
@@ -111,14 +133,19 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
         __syncwarp();
         ask((kPieces + piece + kDepth - 1) % (2 * kPieces));
         const std::byte* values = ring + piece % kDepth * kPieceBytes;
+        if constexpr (kIsFp8<T>) {
 #pragma unroll
-        for (int d = 0; d < kDim / 16; ++d) {
-          // Matrices: positions 0-7 and 8-15 at the first 8 dimensions, then at the next.
-          const int r = lane / 8 % 2 * 8 + lane % 8, c = 2 * d + lane / 16;
-          uint32_t b[4];
-          load_four_matrices<true>(b, values + r * kRowBytes + ((c ^ (r & 7)) << 4));
-          flash_mma<T>(out + 8 * d, p[piece], b[0], b[1]);
-          flash_mma<T>(out + 8 * d + 4, p[piece], b[2], b[3]);
+          for (int d = 0; d < kDim / 16; d += 2) fp8_values<kDim>(out + 8 * d, p[piece], values, 0, d, lane);
+        } else {
+#pragma unroll
+          for (int d = 0; d < kDim / 16; ++d) {
+            // Matrices: positions 0-7 and 8-15 at the first 8 dimensions, then at the next.
+            const int r = lane / 8 % 2 * 8 + lane % 8, c = 2 * d + lane / 16;
+            uint32_t b[4];
+            load_four_matrices<true>(b, values + r * kRowBytes + ((c ^ (r & 7)) << 4));
+            flash_mma<T>(out + 8 * d, p[piece], b[0], b[1]);
+            flash_mma<T>(out + 8 * d + 4, p[piece], b[2], b[3]);
+          }
         }
         __syncwarp();
       }
@@ -127,8 +154,17 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
       for (int r = 0; r < 2; ++r) {
         if (g + 8 * r >= share) continue;
         if (q == 0) *reinterpret_cast<float2*>(to + (g + 8 * r) * (kDim + 2)) = {m[r], l[r]};
+        if constexpr (kIsFp8<T>) {
 #pragma unroll
-        for (int j = 0; j < kDim / 8; ++j) *reinterpret_cast<float2*>(to + (g + 8 * r) * (kDim + 2) + 2 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+          for (int d = 0; d < kDim / 16; ++d) {
+            const float4 v = fp8_dims(out + 8 * d, r);
+            float2* const at = reinterpret_cast<float2*>(to + (g + 8 * r) * (kDim + 2) + 2 + 16 * d + 4 * q);
+            at[0] = {v.x, v.y}, at[1] = {v.z, v.w};
+          }
+        } else {
+#pragma unroll
+          for (int j = 0; j < kDim / 8; ++j) *reinterpret_cast<float2*>(to + (g + 8 * r) * (kDim + 2) + 2 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+        }
       }
     }
     __syncthreads();                                                         // one a round: the next writes to the other half
@@ -157,7 +193,7 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
 
 template <class T, int kDim>
 void launch(const PagedAttention& op, const Launch& l) {
-  const int bytes = shared_bytes<kDim>(op.n_heads / op.n_kv_heads);
+  const int bytes = shared_bytes<T, kDim>(op.n_heads / op.n_kv_heads);
   cudaFuncSetAttribute(batch_rows_kernel<T, kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   launch_kernel(batch_rows_kernel<T, kDim>, dim3(op.n_kv_heads, op.q.rows), kThreads, bytes, l.stream, op, l.step);
 }
@@ -170,9 +206,12 @@ bool batch_attention_takes(const PagedAttention& op, const Launch& l) {
 }
 
 void batch_attention(const PagedAttention& op, const Launch& l) {
-  const bool half = op.kv.planes[0].format == FormatId::f16;
-  if (op.head_dim == 64) half ? launch<__half, 64>(op, l) : launch<__nv_bfloat16, 64>(op, l);
-  else half ? launch<__half, 128>(op, l) : launch<__nv_bfloat16, 128>(op, l);
+  const auto launch_as = [&]<class T>(T) { op.head_dim == 64 ? launch<T, 64>(op, l) : launch<T, 128>(op, l); };
+  switch (op.kv.planes[0].format) {
+    case FormatId::f16: launch_as(__half{}); break;
+    case FormatId::fp8_e4m3: launch_as(E4m3{}); break;
+    default: launch_as(__nv_bfloat16{}); break;
+  }
 }
 
 }  // namespace ridge::cuda

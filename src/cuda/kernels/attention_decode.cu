@@ -10,10 +10,11 @@
 // m and l [row][tile][head], in scratch, and a second kernel folds them: a warp for a head where tiles are few, a block for 32 dimensions of it where they are many.
 // On the H200 32k positions stream at 0.92 of the bandwidth, and their fold takes 5 us.
 //
+// In fp8 (lib/flash_fp8.h) the scales of a tile's K and V come with its K: those of V are wanted before V is, when weights are made.
 #include <algorithm>
 
 #include "cuda/kernels/flash.h"
-#include "cuda/lib/flash_mma.h"
+#include "cuda/lib/flash_fp8.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/rotate.h"
 
@@ -32,15 +33,24 @@ struct Rotation {                                                           // o
   RopeStyle style;
 };
 
-template <int kDim>
+template <class T, int kDim>
+constexpr int kRowBytesOf = (kIsFp8<T> ? 1 : 2) * kDim;
+template <class T, int kDim>
 struct Shared {
-  std::byte keys[kFlashTile * 2 * kDim], values[kFlashTile * 2 * kDim];     // chunk c of row r lies at c ^ (r % 8)
+  std::byte keys[kFlashTile * kRowBytesOf<T, kDim>], values[kFlashTile * kRowBytesOf<T, kDim>];     // chunk c of row r lies at c ^ (r % 8), in fp8 at fp8_place
   std::byte queries[16 * (2 * kDim + 16)];
   uint32_t weights[16 * kWeightStride];
   float sums[16 * kSumStride];
   float tops[kMostWarps][16];
   float heads[kMostWarps][kDim];
 };
+
+// fp8, behind it: of the tile's K, and of V twice, since those of the next tile come while these are in use.
+struct SharedScales { float keys[kFlashTile], values[2][kFlashTile]; };
+template <class T, int kDim>
+constexpr int kSharedBytes = int(sizeof(Shared<T, kDim>)) + (kIsFp8<T> ? int(sizeof(SharedScales)) : 0);
+
+static_assert(sizeof(Shared<E4m3, 64>) % 16 == 0 && sizeof(Shared<E4m3, 128>) % 16 == 0, "scales are copied by 16 bytes");
 
 template <class T>
 __device__ T rounded(float v) {
@@ -66,9 +76,10 @@ __device__ float load_from_rank(const float* shared, int rank) {
 template <class T, int kDim, bool kRotates, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step,
                                                                  float* partial, int n_tiles, bool folds) {
-  constexpr int kThreads = kWarps * 32, kRowBytes = 2 * kDim, kChunks = kDim / 8, kQueryStride = 2 * kDim + 16, kOwn = kDim / 32;
+  constexpr int kThreads = kWarps * 32, kRowBytes = kRowBytesOf<T, kDim>, kChunks = kRowBytes / 16, kQueryStride = 2 * kDim + 16, kOwn = kDim / 32;
   extern __shared__ __align__(1024) std::byte memory[];
-  Shared<kDim>& s = *reinterpret_cast<Shared<kDim>*>(memory);
+  Shared<T, kDim>& s = *reinterpret_cast<Shared<T, kDim>*>(memory);
+  [[maybe_unused]] SharedScales& scales = *reinterpret_cast<SharedScales*>(memory + sizeof(Shared<T, kDim>));
   start_dependents();
   const int kv_head = blockIdx.y, row = blockIdx.z, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   const int share = op.n_heads / op.n_kv_heads;
@@ -96,12 +107,37 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
       for (int i = 0; i < kStep / kAtOnce; ++i) {
         const int r = i * kAtOnce + r0 % 16, p = p0 + r, at = first + r;
         const bool valid = p >= seen.from && p < seen.to, fresh = valid && p >= first_new;
-        if (which == Which::all || fresh == (which == Which::fresh)) copy_chunk(to + at * kRowBytes + ((c ^ (at & 7)) << 4), valid ? from + r * kRowBytes : op.kv.base, valid);
+        const int place = kIsFp8<T> ? fp8_place<kDim>(at, c) : at * kRowBytes + ((c ^ (at & 7)) << 4);
+        if (which == Which::all || fresh == (which == Which::fresh)) copy_chunk(to + place, valid ? from + r * kRowBytes : op.kv.base, valid);
+      }
+    }
+  };
+  // fp8: the scales of a tile, four positions a lane of the first warp. Four that this step writes to are not copied as one: old ones are loaded, what is not
+  // seen becomes 0, and new ones are left to project() or, with `fresh`, loaded too.
+  [[maybe_unused]] const auto fetch_scales = [&](int tile, int turn, Which which) {
+    if (threadIdx.x >= 32) return;
+    const int p = tile * kFlashTile + 4 * lane;
+    const bool mixed = which != Which::all && first_new < p + 4;
+#pragma unroll
+    for (int plane = 0; plane < 2; ++plane) {
+      float* const to = (plane == 0 ? scales.keys : scales.values[turn]) + 4 * lane;
+      if (!mixed) {
+        if (which != Which::fresh) copy_four_scales(to, op.kv, plane, pages, kv_head, p, seen);
+        continue;
+      }
+      for (int i = 0; i < 4; ++i) {
+        const int at = p + i;
+        const bool valid = at >= seen.from && at < seen.to;
+        if ((valid && at >= first_new) != (which == Which::fresh)) continue;
+        to[i] = valid ? __ldcg(reinterpret_cast<const float*>(op.kv.scales(plane, pages[at >> page_bits])) + (kv_head << page_bits) + (at & page_mask)) : 0.0f;
       }
     }
   };
   const Which alone = kRotates ? Which::old : Which::all;                   // what comes from pages once the projections are there
   if (tile >= lowest) fetch(0, s.keys, tile, Which::old);
+  if constexpr (kIsFp8<T>) {
+    if (tile >= lowest) fetch_scales(tile, 0, Which::old);
+  }
   commit_chunks();
   if (tile >= lowest) fetch(1, s.values, tile, Which::old);
   commit_chunks();
@@ -115,7 +151,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
   await_predecessors();
 
   // A warp's part in making the tile's new rows and, with_queries, the queries: heads of q, then new keys, then new values.
-  const auto project = [&](int tile, bool with_queries) {
+  const auto project = [&](int tile, bool with_queries, [[maybe_unused]] int scales_turn) {
     const int start = tile * kFlashTile, from = max(max(first_new, start), seen.from), n_new = max(min(seen.to, start + kFlashTile) - from, 0);
     const int n_q = with_queries ? share : 0, n_items = n_q + 2 * n_new;
     struct Raw { float value[kOwn], weight[kOwn], cosine[kOwn], sine[kOwn]; };
@@ -153,14 +189,38 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
       const int p = is_q(item) ? 0 : from + (item - n_q) % n_new, r = p - start;
       std::byte* page = nullptr;
       if (!is_q(item) && token(item) == row) page = op.kv.plane(is_v(item) ? 1 : 0, pages[p >> page_bits]) + int64_t{(kv_head << page_bits) + (p & page_mask)} * kRowBytes;
+      if constexpr (kIsFp8<T>) {
 #pragma unroll
-      for (int i = 0; i < kOwn; ++i) {
-        const int d = lane + 32 * i;
-        const Turn turn = turn_of(d, rotation.n_rot, rotation.style);
-        const T v = rounded<T>(turns(item, d) ? turned(raw.value[i], head[turn.partner], raw.cosine[i], raw.sine[i], turn.first) : raw.value[i]);
-        std::byte* to = is_q(item) ? s.queries + item * kQueryStride + 2 * d : (is_v(item) ? s.values : s.keys) + r * kRowBytes + (((d / 8) ^ (r & 7)) << 4) + d % 8 * 2;
-        *reinterpret_cast<T*>(to) = v;
-        if (page) reinterpret_cast<T*>(page)[d] = v;
+        for (int i = 0; i < kOwn; ++i) {
+          const int d = lane + 32 * i;
+          const Turn turn = turn_of(d, rotation.n_rot, rotation.style);
+          if (turns(item, d)) raw.value[i] = turned(raw.value[i], head[turn.partner], raw.cosine[i], raw.sine[i], turn.first);
+          // In the order of dimensions that the keys' codes have.
+          if (is_q(item)) *reinterpret_cast<__nv_bfloat16*>(s.queries + item * kQueryStride + 2 * (d / 16 * 16 + d % 2 * 8 + d % 16 / 2)) = __float2bfloat16_rn(raw.value[i]);
+        }
+        if (is_q(item)) return;
+        const KvFp8Scale scale = fp8_scale_of(raw.value);
+#pragma unroll
+        for (int i = 0; i < kOwn; ++i) {
+          const int d = lane + 32 * i;
+          const uint8_t code = fp8_code(raw.value[i], scale);
+          reinterpret_cast<uint8_t*>(is_v(item) ? s.values : s.keys)[fp8_place<kDim>(r, d / 16) + d % 16] = code;
+          if (page) reinterpret_cast<uint8_t*>(page)[d] = code;
+        }
+        if (lane == 0) {
+          (is_v(item) ? scales.values[scales_turn] : scales.keys)[r] = scale.scale;
+          if (page) reinterpret_cast<float*>(op.kv.scales(is_v(item) ? 1 : 0, pages[p >> page_bits]))[(kv_head << page_bits) + (p & page_mask)] = scale.scale;
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < kOwn; ++i) {
+          const int d = lane + 32 * i;
+          const Turn turn = turn_of(d, rotation.n_rot, rotation.style);
+          const T v = rounded<T>(turns(item, d) ? turned(raw.value[i], head[turn.partner], raw.cosine[i], raw.sine[i], turn.first) : raw.value[i]);
+          std::byte* to = is_q(item) ? s.queries + item * kQueryStride + 2 * d : (is_v(item) ? s.values : s.keys) + r * kRowBytes + (((d / 8) ^ (r & 7)) << 4) + d % 8 * 2;
+          *reinterpret_cast<T*>(to) = v;
+          if (page) reinterpret_cast<T*>(page)[d] = v;
+        }
       }
     };
 #pragma unroll 1
@@ -179,10 +239,16 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
       fetch(0, s.keys, tile, Which::fresh);
       fetch(1, s.values, tile, Which::fresh);
     }
-    load_queries<T>(queries, q, [&](int r) {
+    const auto query = [&](int r) {
       const int head = g + 8 * r;
       return head < share ? reinterpret_cast<const float*>(op.q.data + row * op.q.stride) + (kv_head * share + head) * kDim : nullptr;
-    });
+    };
+    if constexpr (kIsFp8<T>) {
+      if (tile >= lowest) fetch_scales(tile, 0, Which::fresh);
+      load_queries_for_fp8(queries, q, query);
+    } else {
+      load_queries<T>(queries, q, query);
+    }
     commit_chunks();
     await_chunks<0>();
   }
@@ -190,10 +256,11 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
   float2* const states = reinterpret_cast<float2*>(partial + op.q.rows * int64_t{n_tiles} * op.n_heads * kDim);
   float* const own_out = reinterpret_cast<float*>(s.keys);                   // once the scores are there
   float2* const own_state = reinterpret_cast<float2*>(s.queries);
+  [[maybe_unused]] int turn = 0;
   for (bool first = true; tile >= lowest; tile -= gridDim.x, first = false) {
     const int start = tile * kFlashTile;
     if constexpr (kRotates) {
-      if (first || start + kFlashTile > first_new) project(tile, first);
+      if (first || start + kFlashTile > first_new) project(tile, first, turn);
     }
     await_chunks<1>();
     __syncthreads();
@@ -209,17 +276,28 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
     float scores[4 * kRuns];
 #pragma unroll
     for (int i = 0; i < 4 * kRuns; ++i) scores[i] = 0;
+    if constexpr (kIsFp8<T>) {
 #pragma unroll
-    for (int k = 0; k < kDim / 16; ++k)
+      for (int j = 0; j < kRuns; j += 2) fp8_scores<kDim>(scores + 4 * j, queries, s.keys, warp * kOwnPositions + j * 8, lane);
 #pragma unroll
-      for (int j = 0; j < kRuns; j += 2) {
-        // Matrices: positions 0-7 at both halves of the 16 dimensions, then positions 8-15.
-        const int r = warp * kOwnPositions + j * 8 + lane / 16 * 8 + lane % 8, c = 2 * k + lane / 8 % 2;
-        uint32_t b[4];
-        load_four_matrices<false>(b, s.keys + r * kRowBytes + ((c ^ (r & 7)) << 4));
-        flash_mma<T>(scores + 4 * j, queries[k], b[0], b[1]);
-        flash_mma<T>(scores + 4 * j + 4, queries[k], b[2], b[3]);
+      for (int j = 0; j < kRuns; ++j) {
+        const float2 k = *reinterpret_cast<const float2*>(scales.keys + kOwnPositions * warp + 8 * j + 2 * q);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) scores[4 * j + 2 * r] = __fmul_rn(scores[4 * j + 2 * r], k.x), scores[4 * j + 2 * r + 1] = __fmul_rn(scores[4 * j + 2 * r + 1], k.y);
       }
+    } else {
+#pragma unroll
+      for (int k = 0; k < kDim / 16; ++k)
+#pragma unroll
+        for (int j = 0; j < kRuns; j += 2) {
+          // Matrices: positions 0-7 at both halves of the 16 dimensions, then positions 8-15.
+          const int r = warp * kOwnPositions + j * 8 + lane / 16 * 8 + lane % 8, c = 2 * k + lane / 8 % 2;
+          uint32_t b[4];
+          load_four_matrices<false>(b, s.keys + r * kRowBytes + ((c ^ (r & 7)) << 4));
+          flash_mma<T>(scores + 4 * j, queries[k], b[0], b[1]);
+          flash_mma<T>(scores + 4 * j + 4, queries[k], b[2], b[3]);
+        }
+    }
     if (op.softcap > 0) {
 #pragma unroll
       for (int i = 0; i < 4 * kRuns; ++i) scores[i] = op.softcap * tanhf(scores[i] * op.scale / op.softcap);
@@ -244,6 +322,9 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
     __syncthreads();
     const bool more = !folds && tile - int(gridDim.x) >= lowest;
     if (more) fetch(0, s.keys, tile - int(gridDim.x), alone);
+    if constexpr (kIsFp8<T>) {
+      if (more) fetch_scales(tile - int(gridDim.x), turn ^ 1, alone);
+    }
     commit_chunks();
     // Rows of operands beyond the heads there are say nothing to the others: they are left as they lie.
 #pragma unroll
@@ -256,7 +337,13 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
 #pragma unroll
       for (int j = 0; j < kRuns; ++j) {
         const float a = exp2_fast(fmaf(scores[4 * j + 2 * r], factor, -base)), b = exp2_fast(fmaf(scores[4 * j + 2 * r + 1], factor, -base));
-        s.weights[head * kWeightStride + (kOwnPositions / 2) * warp + 4 * j + q] = pack<T>(a, b);
+        uint32_t& weights = s.weights[head * kWeightStride + (kOwnPositions / 2) * warp + 4 * j + q];
+        if constexpr (kIsFp8<T>) {
+          const float2 v = *reinterpret_cast<const float2*>(scales.values[turn] + kOwnPositions * warp + 8 * j + 2 * q);
+          weights = pack<T>(__fmul_rn(a, v.x), __fmul_rn(b, v.y));
+        } else {
+          weights = pack<T>(a, b);
+        }
         *reinterpret_cast<float2*>(s.sums + head * kSumStride + kOwnPositions * warp + 8 * j + 2 * q) = {a, b};
       }
     }
@@ -271,26 +358,42 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
       float out[kMine * 8];
 #pragma unroll
       for (int i = 0; i < kMine * 8; ++i) out[i] = 0;
+      if constexpr (kIsFp8<T>) {
 #pragma unroll
-      for (int t = 0; t < kFlashTile / 16; ++t) {
-        uint32_t p[4];
+        for (int t = 0; t < kFlashTile / 16; t += 2) {
+          uint32_t p[2][4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) p[i] = s.weights[(g + 8 * (i % 2)) * kWeightStride + 8 * t + 4 * (i / 2) + q];
+          for (int i = 0; i < 8; ++i) p[i / 4][i % 4] = s.weights[(g + 8 * (i % 2)) * kWeightStride + 8 * (t + i / 4) + 4 * (i % 4 / 2) + q];
 #pragma unroll
-        for (int d = 0; d < kMine; ++d) {
-          // Matrices: positions 0-7 and 8-15 at the first 8 dimensions, then at the next.
-          const int r = t * 16 + lane / 8 % 2 * 8 + lane % 8, c = 2 * (warp * kMine + d) + lane / 16;
-          uint32_t b[4];
-          load_four_matrices<true>(b, s.values + r * kRowBytes + ((c ^ (r & 7)) << 4));
-          flash_mma<T>(out + 8 * d, p, b[0], b[1]);
-          flash_mma<T>(out + 8 * d + 4, p, b[2], b[3]);
+          for (int d = 0; d < kMine; ++d) fp8_values<kDim>(out + 8 * d, p[0], p[1], s.values, t * 16, warp * kMine + d, lane);
+        }
+      } else {
+#pragma unroll
+        for (int t = 0; t < kFlashTile / 16; ++t) {
+          uint32_t p[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) p[i] = s.weights[(g + 8 * (i % 2)) * kWeightStride + 8 * t + 4 * (i / 2) + q];
+#pragma unroll
+          for (int d = 0; d < kMine; ++d) {
+            // Matrices: positions 0-7 and 8-15 at the first 8 dimensions, then at the next.
+            const int r = t * 16 + lane / 8 % 2 * 8 + lane % 8, c = 2 * (warp * kMine + d) + lane / 16;
+            uint32_t b[4];
+            load_four_matrices<true>(b, s.values + r * kRowBytes + ((c ^ (r & 7)) << 4));
+            flash_mma<T>(out + 8 * d, p, b[0], b[1]);
+            flash_mma<T>(out + 8 * d + 4, p, b[2], b[3]);
+          }
         }
       }
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         if (const int head = g + 8 * r; head < share) {
+          if constexpr (kIsFp8<T>) {
 #pragma unroll
-          for (int j = 0; j < 2 * kMine; ++j) *reinterpret_cast<float2*>(out_to + head * kDim + warp * kMine * 16 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+            for (int d = 0; d < kMine; ++d) *reinterpret_cast<float4*>(out_to + head * kDim + (warp * kMine + d) * 16 + 4 * q) = fp8_dims(out + 8 * d, r);
+          } else {
+#pragma unroll
+            for (int j = 0; j < 2 * kMine; ++j) *reinterpret_cast<float2*>(out_to + head * kDim + warp * kMine * 16 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+          }
         }
     }
     // Sums of weights, by the last two warps: in the order of softmax_tile, a lane's even and odd positions, then lanes.
@@ -311,6 +414,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
     __syncthreads();
     fetch(1, s.values, tile - int(gridDim.x), alone);
     commit_chunks();
+    if constexpr (kIsFp8<T>) turn ^= 1;
   }
   if (!folds) return;
 
@@ -435,7 +539,7 @@ int tiles(const Launch& l) { return (l.max_context + kFlashTile - 1) / kFlashTil
 
 template <class T, int kDim, bool kRotates>
 void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l) {
-  const int n_tiles = tiles(l), n_walks = int(op.q.rows) * op.n_kv_heads, n_blocks = std::min(n_tiles, std::max(2, 2 * l.n_sms / n_walks)), bytes = int(sizeof(Shared<kDim>));
+  const int n_tiles = tiles(l), n_walks = int(op.q.rows) * op.n_kv_heads, n_blocks = std::min(n_tiles, std::max(2, 2 * l.n_sms / n_walks)), bytes = kSharedBytes<T, kDim>;
   const bool folds = l.compute_capability >= 90 && n_blocks == n_tiles && n_tiles <= kFewTiles && n_blocks * n_walks <= l.n_sms;
   const int n_warps = n_blocks == n_tiles ? 8 : 4;
   const auto kernel = n_warps == 8 ? decode_tile_kernel<T, kDim, kRotates, 8> : decode_tile_kernel<T, kDim, kRotates, 4>;
@@ -448,9 +552,12 @@ void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l)
 
 template <bool kRotates>
 void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l) {
-  const bool half = op.kv.planes[0].format == FormatId::f16;
-  if (op.head_dim == 64) half ? launch<__half, 64, kRotates>(op, rotation, l) : launch<__nv_bfloat16, 64, kRotates>(op, rotation, l);
-  else half ? launch<__half, 128, kRotates>(op, rotation, l) : launch<__nv_bfloat16, 128, kRotates>(op, rotation, l);
+  const auto launch_as = [&]<class T>(T) { op.head_dim == 64 ? launch<T, 64, kRotates>(op, rotation, l) : launch<T, 128, kRotates>(op, rotation, l); };
+  switch (op.kv.planes[0].format) {
+    case FormatId::f16: launch_as(__half{}); break;
+    case FormatId::fp8_e4m3: launch_as(E4m3{}); break;
+    default: launch_as(__nv_bfloat16{}); break;
+  }
 }
 
 }  // namespace

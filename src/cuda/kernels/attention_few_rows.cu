@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "cuda/kernels/flash.h"
-#include "cuda/lib/flash_mma.h"
+#include "cuda/lib/flash_fp8.h"
 #include "cuda/lib/launch.h"
 
 namespace ridge::cuda {
@@ -36,11 +36,18 @@ __device__ int few_row(const StepView& step, int n_rows, int i, bool all) {
   return -1;
 }
 
+// Shared memory of a block: pieces, and in fp8 the tile's scales of K and of V behind them.
+template <class T, int kDim>
+constexpr int kRowBytesOf = (kIsFp8<T> ? 1 : 2) * kDim;
+template <class T, int kDim>
+constexpr int kSharedBytes = kDepth * kPiece * kRowBytesOf<T, kDim> + (kIsFp8<T> ? 2 * kFlashTile * 4 : 0);
+
 // Scratch: [row of this launch][tile][head][m, l, o of kDim].
 template <class T, int kDim>
 __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, float* partial, int first, bool all) {
-  constexpr int kRowBytes = 2 * kDim, kPieceBytes = kPiece * kRowBytes, kChunks = kDim / 8;
+  constexpr int kRowBytes = kRowBytesOf<T, kDim>, kPieceBytes = kPiece * kRowBytes, kChunks = kRowBytes / 16;
   extern __shared__ __align__(1024) std::byte pieces[];
+  [[maybe_unused]] float* const scales = reinterpret_cast<float*>(pieces + kDepth * kPieceBytes);
   follow();
   const int tile = blockIdx.x, kv_head = blockIdx.y, lane = threadIdx.x, g = lane / 4, q = lane % 4;
   const int row = few_row(step, int(op.q.rows), first + blockIdx.z, all);
@@ -61,25 +68,32 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
         const int head_of = begin + half * 16;
         const bool any = head_of < seen.to && head_of + 16 > seen.from;
         const std::byte* page = any ? op.kv.plane(plane, pages[head_of / op.kv.page_size]) : op.kv.base;
-        const std::byte* from = page + (any ? 2 * (int64_t{kv_head} * op.kv.page_size + head_of % op.kv.page_size) * kDim : 0);
+        const std::byte* from = page + (any ? (int64_t{kv_head} * op.kv.page_size + head_of % op.kv.page_size) * kRowBytes : 0);
 #pragma unroll
         for (int i = 0; i < kChunks / 2; ++i) {
           const int r = (i * 32 + lane) / kChunks, c = (i * 32 + lane) % kChunks;
           const bool valid = head_of + r >= seen.from && head_of + r < seen.to;
-          copy_chunk(to + (half * 16 + r) * kRowBytes + ((c ^ (r & 7)) << 4), from + (valid ? r * kRowBytes + c * 16 : 0), valid);
+          const int place = kIsFp8<T> ? fp8_place<kDim>(half * 16 + r, c) : (half * 16 + r) * kRowBytes + ((c ^ (r & 7)) << 4);
+          copy_chunk(to + place, from + (valid ? r * kRowBytes + c * 16 : 0), valid);
         }
       }
     }
     commit_chunks();
   };
+  if constexpr (kIsFp8<T>) {
+#pragma unroll
+    for (int plane = 0; plane < 2; ++plane) copy_four_scales(scales + plane * kFlashTile + 4 * lane, op.kv, plane, pages, kv_head, start + 4 * lane, seen);
+  }
 #pragma unroll
   for (int i = 0; i < kDepth - 1; ++i) fetch(i);
 
   uint32_t queries[kDim / 16][4];
-  load_queries<T>(queries, q, [&](int r) {
+  const auto query = [&](int r) {
     const int head = g + 8 * r;
     return head < share ? reinterpret_cast<const float*>(op.q.data + row * op.q.stride) + (kv_head * share + head) * kDim : nullptr;
-  });
+  };
+  if constexpr (kIsFp8<T>) load_queries_for_fp8(queries, q, query);
+  else load_queries<T>(queries, q, query);
   float scores[64];
 #pragma unroll
   for (int i = 0; i < 64; ++i) scores[i] = 0;
@@ -89,26 +103,32 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
     __syncwarp();
     fetch(piece + kDepth - 1);
     const std::byte* keys = pieces + piece % kDepth * kPieceBytes;
+    if constexpr (kIsFp8<T>) {
 #pragma unroll
-    for (int k = 0; k < kDim / 16; ++k)
+      for (int pair = 0; pair < kPiece / 16; ++pair) fp8_scores<kDim>(scores + 8 * (piece * 2 + pair), queries, keys, pair * 16, lane);
+    } else {
 #pragma unroll
-      for (int pair = 0; pair < kPiece / 16; ++pair) {
-        // Matrices: positions 0-7 at both halves of the 16 dimensions, then positions 8-15.
-        const int r = pair * 16 + lane / 16 * 8 + lane % 8, c = 2 * k + lane / 8 % 2;
-        uint32_t b[4];
-        load_four_matrices<false>(b, keys + r * kRowBytes + ((c ^ (r & 7)) << 4));
-        float* s = scores + 4 * (piece * 4 + pair * 2);
-        flash_mma<T>(s, queries[k], b[0], b[1]);
-        flash_mma<T>(s + 4, queries[k], b[2], b[3]);
-      }
+      for (int k = 0; k < kDim / 16; ++k)
+#pragma unroll
+        for (int pair = 0; pair < kPiece / 16; ++pair) {
+          // Matrices: positions 0-7 at both halves of the 16 dimensions, then positions 8-15.
+          const int r = pair * 16 + lane / 16 * 8 + lane % 8, c = 2 * k + lane / 8 % 2;
+          uint32_t b[4];
+          load_four_matrices<false>(b, keys + r * kRowBytes + ((c ^ (r & 7)) << 4));
+          float* s = scores + 4 * (piece * 4 + pair * 2);
+          flash_mma<T>(s, queries[k], b[0], b[1]);
+          flash_mma<T>(s + 4, queries[k], b[2], b[3]);
+        }
+    }
     __syncwarp();
   }
   const float factor = exponent_factor(op);
+  if constexpr (kIsFp8<T>) scale_scores(scores, scales, q);
   if (op.softcap > 0) cap_scores(scores, op.scale, op.softcap);
   if (start < seen.from || start + kFlashTile > seen.to) mask_scores(scores, start, {seen.from, seen.from}, {seen.to, seen.to}, q);
   uint32_t p[8][4];
   float m[2], l[2];
-  softmax_tile<T>(p, m, l, scores, factor);
+  softmax_tile<T>(p, m, l, scores, factor, scales + kFlashTile, q);
 
   float out[kDim / 2];
 #pragma unroll
@@ -119,17 +139,22 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
     __syncwarp();
     fetch(kPieces + piece + kDepth - 1);
     const std::byte* values = pieces + piece % kDepth * kPieceBytes;
+    if constexpr (kIsFp8<T>) {
 #pragma unroll
-    for (int t = 0; t < kPiece / 16; ++t)
+      for (int d = 0; d < kDim / 16; ++d) fp8_values<kDim>(out + 8 * d, p[piece * 2], p[piece * 2 + 1], values, 0, d, lane);
+    } else {
 #pragma unroll
-      for (int d = 0; d < kDim / 16; ++d) {
-        // Matrices: positions 0-7 and 8-15 at the first 8 dimensions, then at the next.
-        const int r = t * 16 + lane / 8 % 2 * 8 + lane % 8, c = 2 * d + lane / 16;
-        uint32_t b[4];
-        load_four_matrices<true>(b, values + r * kRowBytes + ((c ^ (r & 7)) << 4));
-        flash_mma<T>(out + 8 * d, p[piece * 2 + t], b[0], b[1]);
-        flash_mma<T>(out + 8 * d + 4, p[piece * 2 + t], b[2], b[3]);
-      }
+      for (int t = 0; t < kPiece / 16; ++t)
+#pragma unroll
+        for (int d = 0; d < kDim / 16; ++d) {
+          // Matrices: positions 0-7 and 8-15 at the first 8 dimensions, then at the next.
+          const int r = t * 16 + lane / 8 % 2 * 8 + lane % 8, c = 2 * d + lane / 16;
+          uint32_t b[4];
+          load_four_matrices<true>(b, values + r * kRowBytes + ((c ^ (r & 7)) << 4));
+          flash_mma<T>(out + 8 * d, p[piece * 2 + t], b[0], b[1]);
+          flash_mma<T>(out + 8 * d + 4, p[piece * 2 + t], b[2], b[3]);
+        }
+    }
     __syncwarp();
   }
 #pragma unroll
@@ -137,8 +162,17 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
     if (g + 8 * r >= share) continue;
     float* to = partial + ((int64_t{blockIdx.z} * gridDim.x + tile) * op.n_heads + kv_head * share + g + 8 * r) * (kDim + 2);
     if (q == 0) *reinterpret_cast<float2*>(to) = {m[r], l[r]};
+    if constexpr (kIsFp8<T>) {
 #pragma unroll
-    for (int j = 0; j < kDim / 8; ++j) *reinterpret_cast<float2*>(to + 2 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+      for (int d = 0; d < kDim / 16; ++d) {
+        const float4 v = fp8_dims(out + 8 * d, r);
+        float2* const at = reinterpret_cast<float2*>(to + 2 + 16 * d + 4 * q);
+        at[0] = {v.x, v.y}, at[1] = {v.z, v.w};
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < kDim / 8; ++j) *reinterpret_cast<float2*>(to + 2 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+    }
   }
 }
 
@@ -194,7 +228,7 @@ __global__ void __launch_bounds__(32) fold_kernel(const __grid_constant__ PagedA
 
 template <class T, int kDim>
 void launch(const PagedAttention& op, const Launch& l, int n_few) {
-  constexpr int kBytes = kDepth * kPiece * 2 * kDim;
+  constexpr int kBytes = kSharedBytes<T, kDim>;
   const int n_tiles = (l.max_context + kFlashTile - 1) / kFlashTile;
   const bool all = n_few == int(op.q.rows);
   cudaFuncSetAttribute(few_rows_kernel<T, kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
@@ -212,7 +246,7 @@ int few_rows(const PagedAttention& op, const Launch& l) { return flash_many_rows
 // Heads of 256 stay with the f32 kernel: on the H200 some of their rows differed between batches in the one run that tried them, before uploads were waited for.
 bool flash_supports(const PagedAttention& op) {
   const FormatId f = op.kv.planes[0].format;
-  return (f == FormatId::f16 || f == FormatId::bf16) && op.kv.planes[1].format == f && op.head_dim == op.v_dim && (op.head_dim == 64 || op.head_dim == 128) &&
+  return (f == FormatId::f16 || f == FormatId::bf16 || f == FormatId::fp8_e4m3) && op.kv.planes[1].format == f && op.head_dim == op.v_dim && (op.head_dim == 64 || op.head_dim == 128) &&
          op.n_heads <= 16 * op.n_kv_heads && op.chunk == 0 && op.scale > 0 && op.q.stride % 16 == 0 && op.out.stride % 8 == 0 && reinterpret_cast<uintptr_t>(op.q.data) % 16 == 0;
 }
 
@@ -224,11 +258,11 @@ void flash_attention(const PagedAttention& op, std::byte* tiles, const Launch& l
   const int n_few = few_rows(op, l);
   if (n_few < int(op.q.rows)) flash_many_rows(op, tiles, l);
   if (n_few == 0) return;
-  const bool half = op.kv.planes[0].format == FormatId::f16;
-  switch (op.head_dim) {
-    case 64: half ? launch<__half, 64>(op, l, n_few) : launch<__nv_bfloat16, 64>(op, l, n_few); break;
-    case 128: half ? launch<__half, 128>(op, l, n_few) : launch<__nv_bfloat16, 128>(op, l, n_few); break;
-    default: half ? launch<__half, 256>(op, l, n_few) : launch<__nv_bfloat16, 256>(op, l, n_few); break;
+  const auto launch_as = [&]<class T>(T) { op.head_dim == 64 ? launch<T, 64>(op, l, n_few) : launch<T, 128>(op, l, n_few); };
+  switch (op.kv.planes[0].format) {
+    case FormatId::f16: launch_as(__half{}); break;
+    case FormatId::fp8_e4m3: launch_as(E4m3{}); break;
+    default: launch_as(__nv_bfloat16{}); break;
   }
 }
 

@@ -5,10 +5,12 @@
 //
 // Rows of a step are cut into blocks without regard to sequences; a block does the sequences it meets one after the other. The last rows come first: with a
 // causal mask they take longest.
+//
+// Codes of fp8 (lib/flash_fp8.h) become bf16 on their way: the copying warpgroup loads, widens and stores them, and puts a tile's scales beside it.
 #include <algorithm>
 
 #include "cuda/kernels/flash.h"
-#include "cuda/lib/flash.h"
+#include "cuda/lib/flash_fp8.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/tiles.h"
 #include "cuda/lib/wgmma.h"
@@ -22,8 +24,12 @@ template <int kDim>
 constexpr int kKvBytes = kDim / 64 * kPanelBytes;                           // [panel of 64 dimensions][position][128 bytes, swizzled]
 template <int kDim>
 constexpr int kQueryBytes = kDim / 64 * kRows * 128;                        // [warpgroup][panel][row of 64][128 bytes, swizzled]
-template <int kDim>
-constexpr int kStages = (225 * 1024 - kQueryBytes<kDim>) / kKvBytes<kDim> < 8 ? (225 * 1024 - kQueryBytes<kDim>) / kKvBytes<kDim> : 8;
+template <class T, int kDim>
+constexpr int kTilesThatFit = ((kIsFp8<T> ? 221 : 225) * 1024 - kQueryBytes<kDim>) / kKvBytes<kDim>;
+template <class T, int kDim>
+constexpr int kStages = kTilesThatFit<T, kDim> < 8 ? kTilesThatFit<T, kDim> : 8;
+template <class T, int kDim>
+constexpr int kScaleBytes = kIsFp8<T> ? kStages<T, kDim> * kFlashTile * 4 : 0;        // [stage][position], behind the queries
 
 // Rows [first, last) of one sequence, and the tiles they see.
 struct Segment { int first, last, seq, first_position, last_position, first_tile, last_tile, first_seen; };
@@ -50,18 +56,43 @@ __device__ void put_queries(std::byte* to, int group, int first_row, int tokens_
     const int r = i / (kDim / 8), c = i % (kDim / 8), row = group * 64 + r, token = first_row + row / share;
     uint4 v{0, 0, 0, 0};
     if (row < tokens_a_block * share && token >= first && token < last) {
-      const float4* x = reinterpret_cast<const float4*>(reinterpret_cast<const float*>(op.q.data + token * op.q.stride) + (kv_head * share + row % share) * kDim + 8 * c);
-      const float4 a = x[0], b = x[1];
-      v = {pack<T>(a.x, a.y), pack<T>(a.z, a.w), pack<T>(b.x, b.y), pack<T>(b.z, b.w)};
+      const float* q = reinterpret_cast<const float*>(op.q.data + token * op.q.stride) + (kv_head * share + row % share) * kDim;
+      if constexpr (kIsFp8<T>) {
+        const float* x = q + c / 2 * 16 + c % 2;                            // even dimensions of 16, or odd ones
+        v = {pack<T>(x[0], x[2]), pack<T>(x[4], x[6]), pack<T>(x[8], x[10]), pack<T>(x[12], x[14])};
+      } else {
+        const float4* x = reinterpret_cast<const float4*>(q + 8 * c);
+        const float4 a = x[0], b = x[1];
+        v = {pack<T>(a.x, a.y), pack<T>(a.z, a.w), pack<T>(b.x, b.y), pack<T>(b.z, b.w)};
+      }
     }
     *reinterpret_cast<uint4*>(to + c / 8 * 64 * 128 + swizzled(r, c % 8)) = v;
+  }
+}
+
+// 16 codes as two chunks of bf16: keys in the order of the queries, values in theirs.
+template <bool kKeys>
+__device__ void widen_chunk(uint4& first, uint4& second, const uint4& codes) {
+  uint32_t even[4], odd[4];
+  widen_codes(even[0], odd[0], codes.x);
+  widen_codes(even[1], odd[1], codes.y);
+  widen_codes(even[2], odd[2], codes.z);
+  widen_codes(even[3], odd[3], codes.w);
+  if constexpr (kKeys) {
+    first = {even[0], even[1], even[2], even[3]};
+    second = {odd[0], odd[1], odd[2], odd[3]};
+  } else {
+    const auto low = [&](int i) { return __byte_perm(even[i], odd[i], 0x5410); };
+    const auto high = [&](int i) { return __byte_perm(even[i], odd[i], 0x7632); };
+    first = {low(0), high(0), low(1), high(1)};
+    second = {low(2), high(2), low(3), high(3)};
   }
 }
 
 template <class T, int kDim>
 __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, std::byte* out_tiles, int n_blocks) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  constexpr int kDepth = kStages<kDim>;
+  constexpr int kDepth = kStages<T, kDim>;
   extern __shared__ std::byte raw_shared[];
   __shared__ Barrier full[kDepth], empty[kDepth];
   std::byte* tiles = raw_shared + (-shared_address(raw_shared) & 1023);
@@ -81,9 +112,10 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
     if (++stage == kDepth) stage = 0, phase ^= 1;
   };
   Segment s;
+  [[maybe_unused]] float* const scales = reinterpret_cast<float*>(tiles + kDepth * kKvBytes<kDim> + kQueryBytes<kDim>);
 
   if (group == kConsumers) {
-    shrink_registers<56>();
+    shrink_registers<kIsFp8<T> ? 72 : 56>();
     const int thread = threadIdx.x % 128, page_size = op.kv.page_size;
     constexpr int kChunks = kDim / 8, kRowsAtOnce = 128 / kChunks;
     const int chunk = thread % kChunks, row = thread / kChunks;
@@ -98,41 +130,84 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       for (int tile = s.first_tile; tile <= s.last_tile; ++tile) {
         const int page = next_page;
         if (tile < s.last_tile) next_page = page_of(tile + 1);
-        for (int plane = 0; plane < 2; ++plane) {
-          await(&empty[stage], phase ^ 1);
-          std::byte* to = tiles + stage * kKvBytes<kDim> + chunk / 8 * kPanelBytes + swizzled(row, chunk % 8);
-          const std::byte* from_head = op.kv.base + op.kv.offsets[plane] + ((int64_t{kv_head} * page_size + row) * kDim + chunk * 8) * 2;
-          const int first = tile * kFlashTile;
-          const bool whole = first >= s.first_seen && first + kFlashTile - 1 <= s.last_position;
-          // 16 positions share an address, and most tiles are whole: an address and a test for each row took a fifth of all issue slots.
-          const auto group_of = [&](int i) { return from_head + int64_t{__shfl_sync(0xffffffffu, page, i)} * op.kv.page_bytes + ((first + i * 16) & (page_size - 1)) * (kDim * 2); };
-          if (whole) {
+        if constexpr (kIsFp8<T>) {
+          constexpr int kCodeChunks = kDim / 16, kCodeRows = 128 / kCodeChunks, kTurns = kFlashTile / kCodeRows, kAtOnce = 4;
+          const int code_chunk = thread % kCodeChunks, code_row = thread / kCodeChunks, first = tile * kFlashTile;
+          const auto seen = [&](int position) { return position >= s.first_seen && position <= s.last_position; };
+          const auto bring = [&]<int kPlane>(std::integral_constant<int, kPlane>) {
+            uint4 codes[kAtOnce];
+            const auto load = [&](int turn) {
 #pragma unroll
-            for (int i = 0; i < kFlashTile / 16; ++i) {
-              const std::byte* from_page = group_of(i);
+              for (int i = 0; i < kAtOnce; ++i) {
+                const int r = (turn + i) * kCodeRows + code_row, position = first + r;
+                const int32_t of_row = __shfl_sync(0xffffffffu, page, r / 16);
+                codes[i] = {0, 0, 0, 0};
+                if (seen(position))
+                  codes[i] = __ldcg(reinterpret_cast<const uint4*>(op.kv.plane(kPlane, of_row) + int64_t{kv_head * page_size + (position & (page_size - 1))} * kDim) + code_chunk);
+              }
+            };
+            load(0);
+            const int32_t of_scale = __shfl_sync(0xffffffffu, page, thread / 16);
+            float scale = 0;
+            if (seen(first + thread)) scale = __ldcg(reinterpret_cast<const float*>(op.kv.scales(kPlane, of_scale)) + kv_head * page_size + ((first + thread) & (page_size - 1)));
+            await(&empty[stage], phase ^ 1);
+            std::byte* const to = tiles + stage * kKvBytes<kDim> + code_chunk / 4 * kPanelBytes;
 #pragma unroll
-              for (int j = 0; j < 16 / kRowsAtOnce; ++j) copy_chunk(to + (i * 16 + j * kRowsAtOnce) * 128, from_page + j * kRowsAtOnce * (kDim * 2));
-            }
-          } else {
-#pragma unroll 1
-            for (int i = 0; i < kFlashTile / 16; ++i) {
-              const std::byte* from_page = group_of(i);
+            for (int turn = 0; turn < kTurns; turn += kAtOnce) {
+              if (turn > 0) load(turn);
 #pragma unroll
-              for (int j = 0; j < 16 / kRowsAtOnce; ++j) {
-                const int position = first + i * 16 + j * kRowsAtOnce + row;
-                copy_chunk(to + (i * 16 + j * kRowsAtOnce) * 128, from_page + j * kRowsAtOnce * (kDim * 2), position >= s.first_seen && position <= s.last_position);
+              for (int i = 0; i < kAtOnce; ++i) {
+                const int r = (turn + i) * kCodeRows + code_row;
+                uint4 low, high;
+                widen_chunk<kPlane == 0>(low, high, codes[i]);
+                *reinterpret_cast<uint4*>(to + swizzled(r, code_chunk % 4 * 2)) = low;
+                *reinterpret_cast<uint4*>(to + swizzled(r, code_chunk % 4 * 2 + 1)) = high;
               }
             }
+            scales[stage * kFlashTile + thread] = scale;
+            fence_for_wgmma();
+            arrive(&full[stage]);
+            advance();
+          };
+          bring(std::integral_constant<int, 0>{});
+          bring(std::integral_constant<int, 1>{});
+        } else {
+          for (int plane = 0; plane < 2; ++plane) {
+            await(&empty[stage], phase ^ 1);
+            std::byte* to = tiles + stage * kKvBytes<kDim> + chunk / 8 * kPanelBytes + swizzled(row, chunk % 8);
+            const std::byte* from_head = op.kv.base + op.kv.offsets[plane] + ((int64_t{kv_head} * page_size + row) * kDim + chunk * 8) * 2;
+            const int first = tile * kFlashTile;
+            const bool whole = first >= s.first_seen && first + kFlashTile - 1 <= s.last_position;
+            // 16 positions share an address, and most tiles are whole: an address and a test for each row took a fifth of all issue slots.
+            const auto group_of = [&](int i) { return from_head + int64_t{__shfl_sync(0xffffffffu, page, i)} * op.kv.page_bytes + ((first + i * 16) & (page_size - 1)) * (kDim * 2); };
+            if (whole) {
+#pragma unroll
+              for (int i = 0; i < kFlashTile / 16; ++i) {
+                const std::byte* from_page = group_of(i);
+#pragma unroll
+                for (int j = 0; j < 16 / kRowsAtOnce; ++j) copy_chunk(to + (i * 16 + j * kRowsAtOnce) * 128, from_page + j * kRowsAtOnce * (kDim * 2));
+              }
+            } else {
+#pragma unroll 1
+              for (int i = 0; i < kFlashTile / 16; ++i) {
+                const std::byte* from_page = group_of(i);
+#pragma unroll
+                for (int j = 0; j < 16 / kRowsAtOnce; ++j) {
+                  const int position = first + i * 16 + j * kRowsAtOnce + row;
+                  copy_chunk(to + (i * 16 + j * kRowsAtOnce) * 128, from_page + j * kRowsAtOnce * (kDim * 2), position >= s.first_seen && position <= s.last_position);
+                }
+              }
+            }
+            arrive_after_chunks(&full[stage]);
+            advance();
           }
-          arrive_after_chunks(&full[stage]);
-          advance();
         }
       }
     }
     commit_chunks();
     await_chunks<0>();                                                       // nobody leaves before its copies have arrived
   } else {
-    grow_registers<224>();
+    grow_registers<kIsFp8<T> ? 216 : 224>();
     const int g = lane / 4, q = lane % 4;
     const float factor = exponent_factor(op);
     std::byte* queries = tiles + kDepth * kKvBytes<kDim> + group * (kQueryBytes<kDim> / 2);
@@ -178,7 +253,8 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         if (op.softcap > 0) cap_scores(scores, op.scale, op.softcap);
         const int first = tile * kFlashTile;
         if (first + kFlashTile - 1 > s.first_position || (op.window > 0 && first <= s.last_position - op.window)) mask_scores(scores, first, sees_from, sees_to, q);
-        softmax_tile<T>(p, tile_m, tile_l, scores, factor);
+        if constexpr (kIsFp8<T>) await(&full[stage], phase);                  // V: its scales are wanted here
+        softmax_tile<T>(p, tile_m, tile_l, scores, factor, scales + stage * kFlashTile, q);
       };
       const auto leave = [&] {
         if (lane == 0) arrive(&empty[stage]);
@@ -205,19 +281,24 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
 #pragma unroll
         for (int i = 0; i < kDim / 2; ++i) total[i] = folded(total[i], out[i], keep[i / 2 % 2], take[i / 2 % 2]);
       };
+      const auto scored = [&] {
+        wgmma_await<0>();
+        hold(scores);
+        if constexpr (kIsFp8<T>) {
+          scale_scores(scores, scales + stage * kFlashTile, q);
+          __syncwarp();                                                      // all lanes have read the scales
+        }
+        leave();
+      };
       score();
-      wgmma_await<0>();
-      hold(scores);
-      leave();
+      scored();
       weigh(s.first_tile);
 #pragma unroll 1
       for (int tile = s.first_tile; tile < s.last_tile; ++tile) {
         mix();
         score();
         add();
-        wgmma_await<0>();
-        hold(scores);
-        leave();
+        scored();
         weigh(tile + 1);
       }
       mix();
@@ -247,7 +328,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
 template <class T, int kDim>
 void launch(const PagedAttention& op, std::byte* tiles, const Launch& l) {
   const int tokens_a_block = kRows / (op.n_heads / op.n_kv_heads), n_blocks = int(op.q.rows + tokens_a_block - 1) / tokens_a_block;
-  constexpr int kBytes = 1024 + kStages<kDim> * kKvBytes<kDim> + kQueryBytes<kDim>;
+  constexpr int kBytes = 1024 + kStages<T, kDim> * kKvBytes<kDim> + kQueryBytes<kDim> + kScaleBytes<T, kDim>;
   cudaFuncSetAttribute(many_rows_kernel<T, kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   launch_kernel(many_rows_kernel<T, kDim>, n_blocks * op.n_kv_heads, kThreads, kBytes, l.stream, op, l.step, tiles, n_blocks);
 }
@@ -257,9 +338,12 @@ void launch(const PagedAttention& op, std::byte* tiles, const Launch& l) {
 bool flash_many_rows_supports(const PagedAttention& op, const Launch& l) { return kHasSm90a && l.compute_capability == 90 && op.head_dim <= 128; }
 
 void flash_many_rows(const PagedAttention& op, std::byte* tiles, const Launch& l) {
-  const bool half = op.kv.planes[0].format == FormatId::f16;
-  if (op.head_dim == 64) half ? launch<__half, 64>(op, tiles, l) : launch<__nv_bfloat16, 64>(op, tiles, l);
-  else half ? launch<__half, 128>(op, tiles, l) : launch<__nv_bfloat16, 128>(op, tiles, l);
+  const auto launch_as = [&]<class T>(T) { op.head_dim == 64 ? launch<T, 64>(op, tiles, l) : launch<T, 128>(op, tiles, l); };
+  switch (op.kv.planes[0].format) {
+    case FormatId::f16: launch_as(__half{}); break;
+    case FormatId::fp8_e4m3: launch_as(E4m3{}); break;
+    default: launch_as(__nv_bfloat16{}); break;
+  }
 }
 
 }  // namespace ridge::cuda

@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "cuda/kernels/kernels.h"
+#include "cuda/lib/flash_fp8.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/rotate.h"
 
@@ -30,6 +31,18 @@ __device__ void put(std::byte* plane, FormatId format, int64_t index, float v) {
   else reinterpret_cast<__nv_bfloat16*>(plane)[index] = __float2bfloat16_rn(v);
 }
 
+// A head of a position in fp8, whose numbers a warp holds: `place` is kv_head * page_size + position in the page.
+template <int kOwn>
+__device__ void put_fp8(const KvRef& kv, int plane, int32_t page, int64_t place, int dim, const float (&value)[kOwn]) {
+  const KvFp8Scale scale = fp8_scale_of(value);
+  const int lane = threadIdx.x % 32;
+  auto* const codes = reinterpret_cast<uint8_t*>(kv.plane(plane, page)) + place * dim;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i)
+    if (lane + 32 * i < dim) codes[lane + 32 * i] = fp8_code(value[i], scale);
+  if (lane == 0) reinterpret_cast<float*>(kv.scales(plane, page))[place] = scale.scale;
+}
+
 // Element d of a head after rotation.
 __device__ float rotated(const float* x, const float* angles, int d, int n_rot, RopeStyle style) {
   if (!angles || d >= n_rot) return x[d];
@@ -41,8 +54,8 @@ constexpr int kHeadsPerBlock = 4;
 constexpr int kManyFrom = 65;                                               // tokens; below, more warps with less each are faster
 
 // kOwn: numbers of a head a lane may hold. Dynamic shared memory: a head [head_dim] f32 a warp. What can be asked for at once is: a load that
-// waits for another costs 0.7 us.
-template <int kOwn>
+// waits for another costs 0.7 us. kFp8: so are K and V stored.
+template <int kOwn, bool kFp8>
 __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const __grid_constant__ RopeStore op, const __grid_constant__ NormOfHeads q_norm, const __grid_constant__ NormOfHeads k_norm,
                                                                        const __grid_constant__ StepView step) {
   extern __shared__ float shared[];
@@ -82,6 +95,9 @@ __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const _
     for (int i = 0; i < kOwn; ++i)
       if (lane + 32 * i < dim) value[i] = rotated(head, angles, lane + 32 * i, op.n_rot, op.style);
   }
+  if constexpr (kFp8) {
+    if (!is_q) return put_fp8(op.kv, is_k ? 0 : 1, page, place / dim, dim, value);
+  }
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     if (lane + 32 * i >= dim) continue;
@@ -94,7 +110,7 @@ __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const _
 // the same; all their numbers are asked for at once.
 constexpr int kHeadsAtOnce = 4;
 
-template <int kOwn>
+template <int kOwn, bool kFp8>
 __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_many_kernel(const __grid_constant__ RopeStore op, const __grid_constant__ NormOfHeads q_norm, const __grid_constant__ NormOfHeads k_norm,
                                                                             const __grid_constant__ StepView step) {
   constexpr int kDim = 32 * kOwn, kHalf = kOwn / 2;
@@ -145,12 +161,29 @@ __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_many_kernel(co
     if (is_q) {
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) row[h * kDim + 32 * i] = v[i];
+    } else if constexpr (kFp8) {
+      put_fp8(op.kv, is_k ? 0 : 1, page, (place - lane) / kDim + int64_t{h} * op.kv.page_size, kDim, v);
     } else {
       std::byte* const plane = op.kv.plane(is_k ? 0 : 1, page);
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) put(plane, op.kv.planes[is_k ? 0 : 1].format, place + int64_t{h} * op.kv.page_size * kDim + 32 * i, v[i]);
     }
   }
+}
+
+template <bool kFp8>
+void launch_rope_store(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& l) {
+  const bool whole = op.angles.data && op.style == RopeStyle::half && op.n_rot == op.head_dim && op.v_dim == op.head_dim && (op.head_dim == 64 || op.head_dim == 128);
+  if (op.q.rows >= kManyFrom && whole) {
+    const int n_warps = (op.n_heads + kHeadsAtOnce - 1) / kHeadsAtOnce + (op.n_kv_heads + kHeadsAtOnce - 1) / kHeadsAtOnce * 2;
+    launch_kernel(op.head_dim == 64 ? rope_store_many_kernel<2, kFp8> : rope_store_many_kernel<4, kFp8>, dim3(op.q.rows, (n_warps + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, 0, l.stream, op,
+                  norm_of_heads(q_norm, op.head_dim), norm_of_heads(k_norm, op.head_dim), l.step);
+    return;
+  }
+  const int n_units = op.n_heads + 2 * op.n_kv_heads, widest = op.head_dim > op.v_dim ? op.head_dim : op.v_dim;
+  const auto kernel = widest <= 128 ? rope_store_kernel<4, kFp8> : widest <= 256 ? rope_store_kernel<8, kFp8> : rope_store_kernel<32, kFp8>;
+  launch_kernel(kernel, dim3(op.q.rows, (n_units + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, kHeadsPerBlock * widest * 4, l.stream, op, norm_of_heads(q_norm, op.head_dim),
+                norm_of_heads(k_norm, op.head_dim), l.step);
 }
 
 }  // namespace
@@ -163,17 +196,8 @@ void rope_store(const RopeStore& given, const HeadNorm* q_norm, const HeadNorm* 
   if (given.q.rows == 0) return;
   RopeStore op = given;
   if (!op.k) op.n_kv_heads = 0;                                             // queries alone
-  const bool whole = op.angles.data && op.style == RopeStyle::half && op.n_rot == op.head_dim && op.v_dim == op.head_dim && (op.head_dim == 64 || op.head_dim == 128);
-  if (op.q.rows >= kManyFrom && whole) {
-    const int n_warps = (op.n_heads + kHeadsAtOnce - 1) / kHeadsAtOnce + (op.n_kv_heads + kHeadsAtOnce - 1) / kHeadsAtOnce * 2;
-    launch_kernel(op.head_dim == 64 ? rope_store_many_kernel<2> : rope_store_many_kernel<4>, dim3(op.q.rows, (n_warps + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, 0, l.stream, op,
-                  norm_of_heads(q_norm, op.head_dim), norm_of_heads(k_norm, op.head_dim), l.step);
-    return;
-  }
-  const int n_units = op.n_heads + 2 * op.n_kv_heads, widest = op.head_dim > op.v_dim ? op.head_dim : op.v_dim;
-  const auto kernel = widest <= 128 ? rope_store_kernel<4> : widest <= 256 ? rope_store_kernel<8> : rope_store_kernel<32>;
-  launch_kernel(kernel, dim3(op.q.rows, (n_units + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, kHeadsPerBlock * widest * 4, l.stream, op, norm_of_heads(q_norm, op.head_dim),
-                norm_of_heads(k_norm, op.head_dim), l.step);
+  if (op.k && op.kv.planes[0].format == FormatId::fp8_e4m3) launch_rope_store<true>(op, q_norm, k_norm, l);
+  else launch_rope_store<false>(op, q_norm, k_norm, l);
 }
 
 }  // namespace ridge::cuda

@@ -18,6 +18,10 @@ __device__ inline void copy_chunk(void* to, const void* from, bool valid) {
 __device__ inline void copy_chunk(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
+// The first n_bytes of a chunk, then zeros.
+__device__ inline void copy_part_of_chunk(void* to, const void* from, int n_bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(n_bytes) : "memory");
+}
 __device__ inline void commit_chunks() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kPending>
 __device__ inline void await_chunks() { asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory"); }

@@ -1,7 +1,7 @@
 // Attention on the tensor cores, the arithmetic that its kernels share. Positions are cut at absolute multiples of 128 into tiles. A tile is computed from nothing:
 // scores s = q . k summed along the dimensions in order, their maximum m, weights p = 2^((s - m) factor), l = sum of p, o = sum of p v in order of position; then
 // tiles are folded in order of position. Nothing depends on which rows, tiles or sequences run together, so one row by mma.sync and a whole prompt by wgmma give the
-// same bits. Queries and weights p are rounded to the format of K and V.
+// same bits. Queries and weights p are rounded to the format of K and V (in fp8: to bf16, and scales come in, lib/flash_fp8.h).
 //
 // A warp holds 16 rows (query heads and tokens that share K and V) x 128 positions as in mma.m16n8k16: s[4 j + 2 r + e] is row g + 8 r, position 8 j + 2 q + e.
 #pragma once
@@ -21,6 +21,10 @@ constexpr float kLog2e = 1.4426950408889634f;
 
 struct Seen { int from, to; };                                              // positions that a token sees
 __device__ inline Seen seen_by(const PagedAttention& op, int position) { return {op.window > 0 ? max(0, position - op.window + 1) : 0, position + 1}; }
+
+struct E4m3 {};                                                             // as the T of a kernel: K and V in fp8_e4m3 with scales
+template <class T>
+constexpr bool kIsFp8 = std::is_same_v<T, E4m3>;
 
 __device__ inline float exp2_fast(float x) {
   float y;
@@ -47,6 +51,16 @@ __device__ inline void cap_scores(float (&s)[64], float scale, float cap) {
   for (int i = 0; i < 64; ++i) s[i] = cap * tanhf(s[i] * scale / cap);
 }
 
+// fp8: by the scales of the tile's positions [128].
+__device__ inline void scale_scores(float (&s)[64], const float* scales, int q) {
+#pragma unroll
+  for (int j = 0; j < 16; ++j) {
+    const float2 k = *reinterpret_cast<const float2*>(scales + 8 * j + 2 * q);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) s[4 * j + 2 * r] = __fmul_rn(s[4 * j + 2 * r], k.x), s[4 * j + 2 * r + 1] = __fmul_rn(s[4 * j + 2 * r + 1], k.y);
+  }
+}
+
 // Row r of the lane sees positions [from[r], to[r]); `first`: of the tile.
 __device__ inline void mask_scores(float (&s)[64], int first, const int (&from)[2], const int (&to)[2], int q) {
 #pragma unroll
@@ -61,8 +75,9 @@ __device__ inline void mask_scores(float (&s)[64], int first, const int (&from)[
 }
 
 // Scores to weights in the layout of operand A: p[t] is positions 16 t .. + 15. m is -infinity and l is 0 for a row that sees nothing here.
+// fp8: p, but not l, by the scales of V of the tile's positions [128].
 template <class T>
-__device__ inline void softmax_tile(uint32_t (&p)[8][4], float (&m)[2], float (&l)[2], float (&s)[64], float factor) {
+__device__ inline void softmax_tile(uint32_t (&p)[8][4], float (&m)[2], float (&l)[2], float (&s)[64], float factor, const float* value_scales = nullptr, int q = 0) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float top = s[2 * r];
@@ -78,7 +93,12 @@ __device__ inline void softmax_tile(uint32_t (&p)[8][4], float (&m)[2], float (&
       const float a = exp2_fast(fmaf(s[4 * j + 2 * r], factor, -base)), b = exp2_fast(fmaf(s[4 * j + 2 * r + 1], factor, -base));
       even = __fadd_rn(even, a);
       odd = __fadd_rn(odd, b);
-      p[j / 2][j % 2 * 2 + r] = pack<T>(a, b);
+      if constexpr (kIsFp8<T>) {
+        const float2 v = *reinterpret_cast<const float2*>(value_scales + 8 * j + 2 * q);
+        p[j / 2][j % 2 * 2 + r] = pack<T>(__fmul_rn(a, v.x), __fmul_rn(b, v.y));
+      } else {
+        p[j / 2][j % 2 * 2 + r] = pack<T>(a, b);
+      }
     }
     float sum = __fadd_rn(even, odd);
     sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));

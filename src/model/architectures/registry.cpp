@@ -55,8 +55,8 @@ std::vector<std::string> known_families() {
 std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, Backend& backend, const ModelOptions& options) {
   const Config config(checkpoint.config, fmt::format("config.json of {}", checkpoint.name));
   if (!checkpoint.weights) fail("{} has a configuration but no weights: fetch the whole model (ridge pull)", checkpoint.name);
-  if (options.kv_format != FormatId::f32 && options.kv_format != FormatId::f16 && options.kv_format != FormatId::bf16)
-    fail("KV format {} is not supported; use f32, f16 or bf16", format(options.kv_format).name);
+  if (options.kv_format != FormatId::f32 && options.kv_format != FormatId::f16 && options.kv_format != FormatId::bf16 && options.kv_format != FormatId::fp8_e4m3)
+    fail("KV format {} is not supported; use f32, f16, bf16 or fp8_e4m3", format(options.kv_format).name);
   const Family& family = find_family(config);
   check_quantization(config);
 

@@ -74,11 +74,12 @@ std::unique_ptr<Module> make_compressed_attention(Construction& c, const std::st
                                .window_kv = static_cast<int>(c.model.kv_specs.size()), .entries_kv = static_cast<int>(c.model.kv_specs.size()) + 1};
   for (int64_t g = 0; g < o.o_groups; g++) p.o_groups.push_back(w.matrix_rows("attention", prefix + "wo_a.weight", {g * o.o_rank, o.o_rank, o_rows}, group));
 
-  KvSpec window{.window = o.window, .planes = {KvPlane{.n_heads = 1, .head_dim = o.head_dim, .format = c.options.kv_format}}}, entries{};
+  const FormatId kv_format = latent_kv_format(c.options.kv_format, "compressed attention");
+  KvSpec window{.window = o.window, .planes = {KvPlane{.n_heads = 1, .head_dim = o.head_dim, .format = kv_format}}}, entries{};
   const auto compressor = [&](const std::string& name, int head_dim, size_t inputs_plane, size_t entries_plane) {
     const int width = o.indexed ? 2 * head_dim : head_dim;
     window.planes[inputs_plane] = {.n_heads = 1, .head_dim = 2 * width, .format = FormatId::f32};
-    entries.planes[entries_plane] = {.n_heads = 1, .head_dim = head_dim, .format = c.options.kv_format, .every = o.every};
+    entries.planes[entries_plane] = {.n_heads = 1, .head_dim = head_dim, .format = kv_format, .every = o.every};
     const std::string bias = prefix + name + ".ape";
     return CompressedAttention::Compressor{.values = matrix(name + ".wkv", width, s.d_model), .gates = matrix(name + ".wgate", width, s.d_model),
                                            .bias = w.constant("attention", bias, w.values(bias, int64_t{o.every} * width), o.every),

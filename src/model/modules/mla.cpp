@@ -106,7 +106,8 @@ std::unique_ptr<Module> make_mla(Construction& c, const std::string& prefix, con
     p.k_heads.push_back(w.matrix_rows_transposed("attention", prefix + "kv_b_proj.weight", {h * head_rows, m.n_nope, all}, m.kv_rank));
     p.v_heads.push_back(w.matrix_rows("attention", prefix + "kv_b_proj.weight", {h * head_rows + m.n_nope, m.v_dim, all}, m.kv_rank));
   }
-  KvSpec spec{.planes = {KvPlane{.n_heads = 1, .head_dim = static_cast<int>(key), .format = c.options.kv_format}}};
+  const FormatId kv_format = latent_kv_format(c.options.kv_format, "latent attention");
+  KvSpec spec{.planes = {KvPlane{.n_heads = 1, .head_dim = static_cast<int>(key), .format = kv_format}}};
   if (o.sparse) {
     p.index.top_k = o.index_top_k;
     c.scratch(kIndexSelected, o.index_top_k);
@@ -119,7 +120,7 @@ std::unique_ptr<Module> make_mla(Construction& c, const std::string& prefix, con
                .k_norm = w.vector("norms", name + "k_norm.weight", o.index_dim), .k_norm_bias = w.vector("norms", name + "k_norm.bias", o.index_dim), .n_heads = o.index_heads, .head_dim = o.index_dim, .top_k = o.index_top_k,
                .style = o.index_style};
     p.index.with_hindsight = c.choose_with_hindsight();
-    spec.planes[1] = {.n_heads = 1, .head_dim = o.index_dim, .format = c.options.kv_format};
+    spec.planes[1] = {.n_heads = 1, .head_dim = o.index_dim, .format = kv_format};
     for (const auto& [buffer, cols] : {std::pair{4, o.index_heads * o.index_dim}, {5, o.index_dim}, {6, o.index_heads}}) c.scratch(buffer, cols);
   }
   const int64_t n = s.n_heads;
