@@ -232,8 +232,7 @@ TEST_F(Cuda, MinimumsMayBeLargerThanAllSteps) {
   }
 }
 
-// Many tokens have a kernel of their own, in blocks of 128 rows and 192 tokens, 9 to 32 another where inputs are multiples of 512, in pairs of blocks; 200 and 7 rows
-// are not whole blocks, 130 inputs not whole units nor all chains.
+// Many tokens have a kernel of their own, in blocks of 128 rows and 192 tokens; 200 and 7 rows are not whole blocks, 130 inputs not whole units nor all chains.
 TEST_F(Cuda, ATokensResultIsTheSameInAnyBatch) {
   Rng rng(9);
   for (const Storage& how : kStorages)
@@ -258,7 +257,7 @@ TEST_F(Cuda, ATokensResultIsTheSameInAnyBatch) {
     }
 }
 
-// More blocks of rows than clusters that run at once: each takes several in turn.
+// More blocks of rows than run at once: some take several in turn.
 TEST_F(Cuda, ATokensResultIsTheSameInAnyBatchBeforeManyRows) {
   Rng rng(10);
   for (const Storage& how : kStorages) {
@@ -501,7 +500,7 @@ TEST_F(Cuda, ALayersRowsAreTheSameHoweverItsOpsAreFused) {
   Rng rng(12);
   for (const Storage& how : kStorages)
     for (const ActKind kind : {ActKind::silu, ActKind::gelu_tanh, ActKind::relu})
-      for (const auto& [d, d_ff] : {std::pair{192, 384}, {192, 200}, {512, 1024}, {512, 4608}}) {           // 200: not whole units; multiples of 512: 9 to 32 rows in pairs of blocks
+      for (const auto& [d, d_ff] : {std::pair{192, 384}, {192, 200}, {512, 1024}, {512, 4608}}) {           // 200: not whole units; 512: whole groups of units
         if (d_ff % how.block() || (d_ff > 2000 && kind != ActKind::silu)) continue;
         const int n_all = d_ff > 2000 ? 200 : 400;
         const auto encoded = [&](int rows, int cols) { return stored_as(rng, how, rows, cols, 0.1f); };

@@ -5,7 +5,7 @@
 
 namespace ridge::cuda {
 
-constexpr int kGemmFrom = 65;                                               // tokens from which it is used; below, narrow_gemm() where it can
+constexpr int kGemmFrom = 65;                                               // tokens from which it is used
 
 struct GemmPart {                                                           // one weight of the op
   const std::byte* units;
@@ -33,9 +33,5 @@ bool gemm_activates(const Matmul& op, const Activate& activate, const Launch& la
 void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& launch);
 // Gate and up: the activated product leaves as tiles, the input of the matmul that follows.
 void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& launch);
-
-// What gemm() and gemm_activate() (where out_tiles is not null) do with 9 to 32 tokens, if the inputs are whole groups of eight units.
-bool narrow_gemm_takes(const Tensor& x);
-void narrow_gemm(const Weight& first, const GemmParts& parts, const Tensor& x, const std::byte* tiles, std::byte* out_tiles, ActKind kind, const Launch& launch);
 
 }  // namespace ridge::cuda

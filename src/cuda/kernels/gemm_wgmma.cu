@@ -19,7 +19,7 @@
 // a unit's activations, as four more multiplications with operands of ones: reading sums made beforehand would, by count, keep shared memory busy for as long (192 cycles a half; not measured).
 #include <algorithm>
 
-#include "cuda/kernels/gemm_tile.h"
+#include "cuda/kernels/gemm.h"
 #include "cuda/lib/activation.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/operand.h"
@@ -69,6 +69,17 @@ struct Place { int row_block, token_block; };
 __device__ Place place(int i, const Grid& grid) {
   const int per_group = kGroup * grid.n_token_blocks, group = i / per_group, in_group = i % per_group, wide = min(kGroup, grid.n_row_blocks - group * kGroup);
   return {group * kGroup + in_group % wide, in_group / wide};
+}
+__device__ const GemmPart& part_of(const GemmParts& parts, int row_block) {
+  int which = 0;
+  while (which + 1 < parts.n && row_block >= parts.part[which + 1].first_block) ++which;
+  return parts.part[which];
+}
+
+// Scaled, with a bias where there is one: every kernel of this arithmetic rounds twice.
+__device__ float finished(float sum, float scale, float row_scale, const float* bias) {
+  const float v = __fmul_rn(__fmul_rn(sum, scale), row_scale);
+  return bias ? __fadd_rn(v, *bias) : v;
 }
 
 template <class Unit, int kAct>
@@ -297,14 +308,10 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
 #endif
 }
 
-void tile_input(std::byte* tiles, const Tensor& x, bool halves, const Launch& l) {
-  const int n_units = int((x.cols + kUnit - 1) / kUnit);
-  launch_kernel(halves ? tile_input_kernel<true> : tile_input_kernel<false>, dim3((n_units * 8 + 255) / 256, x.rows), 256, 0, l.stream, tiles, x, n_units);
-}
-
 template <class Unit, int kAct>
-void launch(GemmParts parts, const Tensor& x, const std::byte* tiles, std::byte* out_tiles, const Launch& l) {
+void launch(GemmParts parts, const Tensor& x, std::byte* tiles, bool is_tiled, std::byte* out_tiles, const Launch& l) {
   const int n_units = int((x.cols + kUnit - 1) / kUnit), n_token_blocks = int((x.rows + kTokens - 1) / kTokens);
+  if (!is_tiled) launch_kernel(tile_input_kernel<Unit::kHalves>, dim3((n_units * 8 + 255) / 256, x.rows), 256, 0, l.stream, tiles, x, n_units);
   int n_row_blocks = 0;
   for (int i = 0; i < parts.n; ++i) {
     parts.part[i].first_block = n_row_blocks;
@@ -315,14 +322,14 @@ void launch(GemmParts parts, const Tensor& x, const std::byte* tiles, std::byte*
   const int n_tiles = n_row_blocks * n_token_blocks;
   const auto kernel = gemm_kernel<Unit, kAct>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes<Unit, kAct>);
-  launch_kernel(kernel, std::min(n_tiles, l.n_sms), kThreads, kSharedBytes<Unit, kAct>, l.stream, parts, tiles, out_tiles,
+  launch_kernel(kernel, std::min(n_tiles, l.n_sms), kThreads, kSharedBytes<Unit, kAct>, l.stream, parts, static_cast<const std::byte*>(tiles), out_tiles,
                 Grid{n_units, n_row_blocks, n_token_blocks, int(x.rows)}, n_tiles);
 }
 
 }  // namespace
 
 bool gemm_takes(const Matmul& op, const Launch& l) {
-  if (!kHasSm90a || l.compute_capability != 90 || (op.x.rows < kGemmFrom && !narrow_gemm_takes(op.x))) return false;
+  if (!kHasSm90a || l.compute_capability != 90 || op.x.rows < kGemmFrom) return false;
   return std::none_of(op.w.begin(), op.w.end(), [](const Weight* w) { return w && w->arithmetic.x == FormatId::f32; });
 }
 
@@ -336,20 +343,16 @@ bool gemm_activates(const Matmul& op, const Activate& a, const Launch& l) {
 }
 
 void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& l) {
-  if (!is_tiled) tile_input(tiles, x, takes_halves(first), l);
-  if (narrow_gemm_takes(x)) return narrow_gemm(first, parts, x, tiles, nullptr, ActKind::silu, l);
-  with_unit(first, [&](auto unit) { launch<decltype(unit), kPlain>(parts, x, tiles, nullptr, l); });
+  with_unit(first, [&](auto unit) { launch<decltype(unit), kPlain>(parts, x, tiles, is_tiled, nullptr, l); });
 }
 
 void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& l) {
   const GemmParts parts{.part = {part_from(op, 0), part_from(op, 1), {}}, .n = 2};
-  if (!is_tiled) tile_input(tiles, op.x, false, l);
-  if (narrow_gemm_takes(op.x)) return narrow_gemm(*op.w[0], parts, op.x, tiles, out_tiles, kind, l);
   with_unit(*op.w[0], [&](auto unit) {
     using Unit = decltype(unit);
     if constexpr (!Unit::kHalves) {
-      if (kind == ActKind::silu) launch<Unit, int(ActKind::silu)>(parts, op.x, tiles, out_tiles, l);
-      else launch<Unit, int(ActKind::gelu_tanh)>(parts, op.x, tiles, out_tiles, l);
+      if (kind == ActKind::silu) launch<Unit, int(ActKind::silu)>(parts, op.x, tiles, is_tiled, out_tiles, l);
+      else launch<Unit, int(ActKind::gelu_tanh)>(parts, op.x, tiles, is_tiled, out_tiles, l);
     }
   });
 }
