@@ -308,7 +308,7 @@ TEST_F(Cuda, NeighboursInOneKernelGiveTheBitsOfOneByOne) {
 TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
   Rng rng(15);
   struct Case { Storage how; FormatId kv; int head_dim, n_heads, n_kv_heads, window, page_size; bool norms; std::vector<SeqPlan> seqs; };
-  const std::vector<Case> cases = {
+  std::vector<Case> cases = {
       {{FormatId::nvfp4}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{300, 1}}},
       {{FormatId::bf16}, FormatId::bf16, 128, 4, 4, 0, 16, false, {{127, 1}, {128, 1}, {5, 1}}},
       {{FormatId::q8_0}, FormatId::f16, 64, 6, 2, 150, 32, true, {{400, 3}, {0, 2}, {255, 1}}},
@@ -326,6 +326,12 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
       {{FormatId::mxfp4, Planes::mxfp4_planes}, FormatId::bf16, 64, 10, 5, 0, 64, true, {{300, 1}}},
       {{FormatId::q4_1}, FormatId::bf16, 128, 8, 2, 0, 64, false, {{100, 1}, {5, 3}}},
   };
+  // As many sequences as have an attention kernel of their own.
+  for (const FormatId format : {FormatId::nvfp4, FormatId::bf16}) {
+    Case many{{format}, FormatId::bf16, 128, 16, 8, 0, 64, true, {}};
+    for (int i = 0; i < (format == FormatId::bf16 ? 16 : 30); ++i) many.seqs.push_back({37 * i, 1});
+    cases.push_back(many);
+  }
   for (size_t number = 0; number < cases.size(); ++number) {
     const Case& c = cases[number];
     const int d = 576, d_ff = 1216, d_q = c.n_heads * c.head_dim, d_kv = c.n_kv_heads * c.head_dim;
