@@ -7,7 +7,7 @@
 // tile also puts its K and V into their page; rows of the same sequence make the new keys they see for themselves, out of the projections.
 //
 // Few tiles are folded by the blocks that made them, which are one cluster and read each other's shared memory. Otherwise they leave o [row][tile][head][kDim], then
-// m and l [row][tile][head], in scratch, and a second kernel folds them: a warp for a head where tiles are few, a block for 32 dimensions of it where they are many.
+// m and l [row][tile][head], in scratch, and a second kernel folds them (attention_fold.cu).
 // On the H200 32k positions stream at 0.92 of the bandwidth, and their fold takes 5 us.
 //
 // In fp8 (lib/flash_fp8.h) the scales of a tile's K and V come with its K: those of V are wanted before V is, when weights are made.
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kMostWarps = 8;
 constexpr int kMaxBlocks = 4096;                                            // of a tile each: beyond, where there are many rows, a warp a tile does with less shared memory
-constexpr int kFewTiles = 8;                                                // a thread holds those of a head at once; a cluster has no more blocks
+constexpr int kFewTiles = kFoldFewTiles;                                    // a cluster has no more blocks
 constexpr int kWeightStride = kFlashTile / 2 + 4, kSumStride = kFlashTile + 8;      // words a row of p: as operands, and in f32 for their sum
 
 struct Rotation {                                                           // of what the projections left in op.q, k and v
@@ -444,97 +444,6 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
   sync_cluster();                                                            // what others read stays there
 }
 
-// One warp folds a head of a row: tiles in order, all of kFewTiles on their way at once.
-template <int kDim>
-__global__ void __launch_bounds__(32) fold_few_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, const float* partial, int n_tiles) {
-  start_dependents();
-  constexpr int kOwn = kDim / 64;                                            // pairs a lane
-  const int head = blockIdx.x, row = blockIdx.y, lane = threadIdx.x;
-  const Seen seen = seen_by(op, step.positions[row]);
-  const float factor = exponent_factor(op);
-  const float* sinks = reinterpret_cast<const float*>(op.sinks.data);
-  const int first = seen.from / kFlashTile, last = (seen.to - 1) / kFlashTile;
-  const float2* const states = reinterpret_cast<const float2*>(partial + op.q.rows * int64_t{n_tiles} * op.n_heads * kDim);
-  await_predecessors();
-  float2 state[kFewTiles], v[kFewTiles][kOwn];
-#pragma unroll
-  for (int a = 0; a < kFewTiles; ++a) {
-    const int64_t at = (int64_t{row} * n_tiles + min(first + a, last)) * op.n_heads + head;
-    state[a] = __ldcg(states + at);
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) v[a][i] = __ldcg(reinterpret_cast<const float2*>(partial + at * kDim) + i * 32 + lane);
-  }
-  float m = -CUDART_INF_F, l = 0;
-  float2 o[kOwn] = {};
-#pragma unroll
-  for (int a = 0; a < kFewTiles; ++a) {
-    if (first + a > last) break;
-    float keep, take;
-    fold(m, l, state[a].x, state[a].y, factor, keep, take);
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) o[i] = {folded(o[i].x, v[a][i].x, keep, take), folded(o[i].y, v[a][i].y, keep, take)};
-  }
-  const float norm = norm_of(m, l, factor, sinks ? sinks + head : nullptr);
-  float* out = reinterpret_cast<float*>(op.out.data + row * op.out.stride) + head * kDim;
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) *reinterpret_cast<float2*>(out + i * 64 + 2 * lane) = {__fmul_rn(o[i].x, norm), __fmul_rn(o[i].y, norm)};
-}
-
-// A block folds 32 dimensions of a head of a row, all tiles of 32k positions at once. The factors come from the tiles' running maximum, which a scan gives to all
-// of them together; then a warp adds the tiles in order.
-constexpr int kFoldThreads = 256;
-__global__ void __launch_bounds__(kFoldThreads) fold_many_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, const float* partial, int n_tiles) {
-  __shared__ __align__(16) float values[kFoldThreads][32];
-  __shared__ float2 factors[kFoldThreads];
-  __shared__ float sums[kFoldThreads], tops[kFoldThreads / 32];
-  start_dependents();
-  const int head = blockIdx.x, first_dim = blockIdx.y * 32, row = blockIdx.z, thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const Seen seen = seen_by(op, step.positions[row]);
-  const float factor = exponent_factor(op);
-  const float* sinks = reinterpret_cast<const float*>(op.sinks.data);
-  const int last = (seen.to - 1) / kFlashTile;
-  const float2* const states = reinterpret_cast<const float2*>(partial + op.q.rows * int64_t{n_tiles} * op.n_heads * op.head_dim);
-  float m = -CUDART_INF_F, l = 0, o = 0;
-  await_predecessors();
-  for (int base = seen.from / kFlashTile; base <= last; base += kFoldThreads) {
-    const int n = min(kFoldThreads, last - base + 1);
-    const auto place = [&](int tile) { return (int64_t{row} * n_tiles + base + tile) * op.n_heads + head; };
-    for (int i = thread; i < n * 8; i += kFoldThreads) copy_chunk(&values[i / 8][i % 8 * 4], partial + place(i / 8) * op.head_dim + first_dim + i % 8 * 4);
-    commit_chunks();
-    const float2 state = thread < n ? __ldcg(states + place(thread)) : float2{-CUDART_INF_F, 0};
-    float top = state.x;                                                     // of all tiles up to the thread's
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-      const float other = __shfl_up_sync(0xffffffffu, top, d);
-      if (lane >= d) top = fmaxf(top, other);
-    }
-    if (lane == 31) tops[warp] = top;
-    float before = __shfl_up_sync(0xffffffffu, top, 1), unused = 0;
-    if (lane == 0) before = -CUDART_INF_F;
-    __syncthreads();
-    before = fmaxf(before, m);
-    for (int w = 0; w < kFoldThreads / 32; ++w) {
-      if (w < warp) before = fmaxf(before, tops[w]);
-      m = fmaxf(m, tops[w]);
-    }
-    fold(before, unused, state.x, 0, factor, factors[thread].x, factors[thread].y);
-    sums[thread] = state.y;
-    await_chunks<0>();
-    __syncthreads();
-    if (warp == 0) {
-#pragma unroll 8
-      for (int i = 0; i < n; ++i) {
-        l = folded(l, sums[i], factors[i].x, factors[i].y);
-        o = folded(o, values[i][lane], factors[i].x, factors[i].y);
-      }
-    }
-    __syncthreads();
-  }
-  if (warp > 0) return;
-  const float norm = norm_of(m, l, factor, sinks ? sinks + head : nullptr);
-  reinterpret_cast<float*>(op.out.data + row * op.out.stride)[head * op.head_dim + first_dim + lane] = __fmul_rn(o, norm);
-}
-
 int tiles(const Launch& l) { return (l.max_context + kFlashTile - 1) / kFlashTile; }
 
 template <class T, int kDim, bool kRotates>
@@ -545,9 +454,7 @@ void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l)
   const auto kernel = n_warps == 8 ? decode_tile_kernel<T, kDim, kRotates, 8> : decode_tile_kernel<T, kDim, kRotates, 4>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   launch_kernel_as({.cluster = folds ? n_blocks : 1}, kernel, dim3(n_blocks, op.n_kv_heads, op.q.rows), n_warps * 32, bytes, l.stream, op, rotation, l.step, l.attention_scratch, n_tiles, folds);
-  if (folds) return;
-  if (n_tiles <= kFewTiles) launch_kernel(fold_few_kernel<kDim>, dim3(op.n_heads, op.q.rows), 32, 0, l.stream, op, l.step, static_cast<const float*>(l.attention_scratch), n_tiles);
-  else launch_kernel(fold_many_kernel, dim3(op.n_heads, kDim / 32, op.q.rows), kFoldThreads, 0, l.stream, op, l.step, static_cast<const float*>(l.attention_scratch), n_tiles);
+  if (!folds) fold_tiles(op, n_tiles, l);
 }
 
 template <bool kRotates>

@@ -1,4 +1,4 @@
-// Attention on the tensor cores (lib/flash.h has its arithmetic), for K and V of 16 bits and heads of 64 or 128.
+// Attention on the tensor cores (lib/flash.h has its arithmetic), for K and V of 16 bits or in fp8 and heads of 64 or 128.
 #pragma once
 #include "cuda/kernels/kernels.h"
 
@@ -16,5 +16,9 @@ void flash_attention(const PagedAttention& op, std::byte* tiles, const Launch& l
 // Rows of sequences that have many in this step (sm_90a). False: it has no kernel for this, all rows are for the other one.
 bool flash_many_rows_supports(const PagedAttention& op, const Launch& launch);
 void flash_many_rows(const PagedAttention& op, std::byte* tiles, const Launch& launch);
+
+// The second kernel of decode_attention.
+constexpr int kFoldFewTiles = 8;                                            // a thread holds those of a head at once
+void fold_tiles(const PagedAttention& op, int n_tiles, const Launch& launch);
 
 }  // namespace ridge::cuda
