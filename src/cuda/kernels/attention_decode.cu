@@ -23,7 +23,6 @@ namespace {
 
 constexpr int kMostWarps = 8;
 constexpr int kMaxBlocks = 4096;                                            // of a tile each: beyond, where there are many rows, a warp a tile does with less shared memory
-constexpr int kFewTiles = kFoldFewTiles;                                    // a cluster has no more blocks
 constexpr int kWeightStride = kFlashTile / 2 + 4, kSumStride = kFlashTile + 8;      // words a row of p: as operands, and in f32 for their sum
 
 struct Rotation {                                                           // of what the projections left in op.q, k and v
@@ -423,17 +422,17 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
   const float* const sinks = reinterpret_cast<const float*>(op.sinks.data);
   for (int e = int(blockIdx.x) * kThreads + int(threadIdx.x); e < share * kDim; e += int(gridDim.x) * kThreads) {
     const int head = e / kDim, n = newest - lowest;
-    float2 state[kFewTiles];
-    float v[kFewTiles];
+    float2 state[kFoldFewTiles];
+    float v[kFoldFewTiles];
 #pragma unroll
-    for (int i = 0; i < kFewTiles; ++i)
+    for (int i = 0; i < kFoldFewTiles; ++i)
       if (i <= n) {
         state[i] = {load_from_rank(&own_state[head].x, n - i), load_from_rank(&own_state[head].y, n - i)};
         v[i] = load_from_rank(own_out + e, n - i);
       }
     float m = -CUDART_INF_F, l = 0, o = 0;
 #pragma unroll
-    for (int i = 0; i < kFewTiles; ++i)
+    for (int i = 0; i < kFoldFewTiles; ++i)
       if (i <= n) {
         float keep, take;
         fold(m, l, state[i].x, state[i].y, factor, keep, take);
@@ -449,7 +448,7 @@ int tiles(const Launch& l) { return (l.max_context + kFlashTile - 1) / kFlashTil
 template <class T, int kDim, bool kRotates>
 void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l) {
   const int n_tiles = tiles(l), n_walks = int(op.q.rows) * op.n_kv_heads, n_blocks = std::min(n_tiles, std::max(2, 2 * l.n_sms / n_walks)), bytes = kSharedBytes<T, kDim>;
-  const bool folds = l.compute_capability >= 90 && n_blocks == n_tiles && n_tiles <= kFewTiles && n_blocks * n_walks <= l.n_sms;
+  const bool folds = l.compute_capability >= 90 && n_blocks == n_tiles && n_tiles <= kFoldFewTiles && n_blocks * n_walks <= l.n_sms;
   const int n_warps = n_blocks == n_tiles ? 8 : 4;
   const auto kernel = n_warps == 8 ? decode_tile_kernel<T, kDim, kRotates, 8> : decode_tile_kernel<T, kDim, kRotates, 4>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);

@@ -18,7 +18,7 @@ bool flash_many_rows_supports(const PagedAttention& op, const Launch& launch);
 void flash_many_rows(const PagedAttention& op, std::byte* tiles, const Launch& launch);
 
 // The second kernel of decode_attention.
-constexpr int kFoldFewTiles = 8;                                            // a thread holds those of a head at once
+constexpr int kFoldFewTiles = 8;                                            // a thread holds those of a head at once; a cluster that folds its own has no more blocks
 void fold_tiles(const PagedAttention& op, int n_tiles, const Launch& launch);
 
 }  // namespace ridge::cuda
