@@ -76,7 +76,7 @@ class Lowering {
   }
 
   size_t emit(const Matmul& op, size_t i) {
-    if (takes_few_tokens(op, launch_)) return emit_few(op, i, nullptr);
+    if (takes_few_tokens(op, launch_) || takes_several_tokens(op, launch_)) return emit_few(op, i, nullptr);
     std::byte* tiles = tiled_ == op.x.data ? tiles_ : nullptr;
     tiled_ = nullptr;
     const auto* act = at<Activate>(i + 1);
@@ -100,9 +100,11 @@ class Lowering {
     return true;
   }
 
+  // With what goes along, where the tokens are few or several.
   size_t emit_few(const Matmul& op, size_t i, const AddNorm* norm) {
     Around around{.norm = norm};
-    if (!norm && activated_for_ == i && activated_ == op.x.data) around.x_bf16 = launch_.activated;
+    const bool few = takes_few_tokens(op, launch_);
+    if (few && !norm && activated_for_ == i && activated_ == op.x.data) around.x_bf16 = launch_.activated;
     size_t n_done = 1;
     const bool two = op.w[0] && op.w[1] && !op.w[2], one = op.w[0] && !op.w[1] && !op.w[2];
     const auto* act = at<Activate>(i + 1);
@@ -110,12 +112,12 @@ class Lowering {
     if (two && act && act->gate.data == op.out[0].data && act->up.data == op.out[1].data && act->out.cols == op.w[0]->rows && op.w[0]->rows == op.w[1]->rows && act->kind <= ActKind::relu) {
       around.activate = act;
       n_done = 2;
-      if (act->out.cols % 64 == 0 && act->out.cols * 2 * op.x.rows <= launch_.activated_bytes) around.bf16_out = launch_.activated, activated_ = act->out.data, activated_for_ = i + 2;
+      if (few && act->out.cols % 64 == 0 && act->out.cols * 2 * op.x.rows <= launch_.activated_bytes) around.bf16_out = launch_.activated, activated_ = act->out.data, activated_for_ = i + 2;
     } else if (one && next_norm && next_norm->pending && next_norm->pending.data == op.out[0].data && next_norm->x.cols == op.w[0]->rows &&
                !(norm && norm->x.data == next_norm->x.data)) {
       around.residual = added_ = next_norm;
     }
-    matmul_few_tokens(op, around, launch_);
+    few ? matmul_few_tokens(op, around, launch_) : matmul_several_tokens(op, around, launch_);
     return n_done;
   }
 

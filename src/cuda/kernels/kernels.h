@@ -58,6 +58,12 @@ struct Around {
 bool takes_few_tokens(const Matmul& op, const Launch& launch);
 void matmul_few_tokens(const Matmul& op, const Around& around, const Launch& launch);
 
+// The same for several tokens (sm_90a): `norm`, `x_bf16` and `bf16_out` are not for it. Its input is copied to matmul_scratch first:
+// in bf16, [unit][group of 8 tokens][half of a lane's 16 inputs][lane] 16 bytes, zeros beyond the last token and input.
+bool takes_several_tokens(const Matmul& op, const Launch& launch);
+void matmul_several_tokens(const Matmul& op, const Around& around, const Launch& launch);
+void input_in_lanes(uint4* out, const Tensor& x, bool halves, int n_groups, const Launch& launch);
+
 // The same for a step of few rows in all, in less time; paged_attention's scratch is enough.
 bool decode_attention_takes(const PagedAttention& op, const Launch& launch);
 void decode_attention(const PagedAttention& op, const Launch& launch);

@@ -138,9 +138,9 @@ void launch(Parts parts, const Input& in, const Launch& l) {
 
 template <class Unit>
 void by_tokens(const Parts& parts, const Tensor& x, const Launch& l) {
-  const int n_groups = (int(x.rows) + 7) / 8, n_units = (int(x.cols) + kUnit - 1) / kUnit, n = n_groups * n_units * 64;
+  const int n_groups = (int(x.rows) + 7) / 8, n_units = (int(x.cols) + kUnit - 1) / kUnit;
   const Input in{reinterpret_cast<const uint4*>(l.matmul_scratch), int(x.rows), n_groups, n_units};
-  launch_kernel(take_input_kernel<Unit::kHalves>, (n + 255) / 256, 256, 0, l.stream, reinterpret_cast<uint4*>(l.matmul_scratch), x, n_groups, n_units);
+  input_in_lanes(reinterpret_cast<uint4*>(l.matmul_scratch), x, Unit::kHalves, n_groups, l);
   constexpr int kDeep = Unit::kBytes >= 2048 ? 1 : 2;
   if (n_groups == 1) return launch<Unit, 1, 1, kDeep>(parts, in, l);
   if (n_groups == 2) return launch<Unit, 1, 2, kDeep>(parts, in, l);
@@ -165,6 +165,11 @@ __global__ void matmul_f32_kernel(Tensor out, Tensor x, Tensor w, const float* b
 
 }  // namespace
 
+void input_in_lanes(uint4* out, const Tensor& x, bool halves, int n_groups, const Launch& l) {
+  const int n_units = (int(x.cols) + kUnit - 1) / kUnit;
+  launch_kernel(halves ? take_input_kernel<true> : take_input_kernel<false>, (n_groups * n_units * 64 + 255) / 256, 256, 0, l.stream, out, x, n_groups, n_units);
+}
+
 void matmul(const Matmul& op, std::byte* tiles, const Launch& l) {
   if (op.x.rows == 0) return;
   // Weights of one format share a launch.
@@ -187,6 +192,10 @@ void matmul(const Matmul& op, std::byte* tiles, const Launch& l) {
     }
     if (takes_few_tokens(alike, l)) {
       matmul_few_tokens(alike, {}, l);
+      continue;
+    }
+    if (takes_several_tokens(alike, l)) {
+      matmul_several_tokens(alike, {}, l);
       continue;
     }
     if (gemm_takes(alike, l)) {

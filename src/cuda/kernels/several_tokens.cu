@@ -1,0 +1,345 @@
+// Matmul for several tokens (up to 32), too many for few_tokens.cu to keep their rows in shared memory, too few for wgmma. What binds here is not the weights alone but the input that
+// every multiprocessor has to fetch for the rows it multiplies: the second-level cache gives 6.5 TB/s to all of them together. 32 rows a block, as the kernel before had,
+// meant 200 MB of input for gate and up beside 57 MB of nvfp4. Here four blocks are a cluster that multiplies 4 x 4 x RT row tiles; each has two of the eight chains of inputs
+// (lib/unit.h: unit u belongs to chain u mod 8), a quarter of the input: 34 MB.
+//
+// Of a block's eight warps two (one a chain) take each group of RT row tiles, with RT x NT products of 16 rows x 8 tokens in registers. Weights come through a ring for each group, filled by one warp
+// each (asking for a bulk copy takes it some 60 cycles), the input through one for all. When a cluster's tile is done, the sums of its chains lie in the shared memory of the four
+// blocks; each adds up a quarter of the rows, chain after chain: the same arithmetic as for few and for many tokens.
+#include <algorithm>
+
+#include "cuda/kernels/gemm.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/lib/activation.h"
+#include "cuda/lib/async_copy.h"
+#include "cuda/lib/cluster.h"
+#include "cuda/lib/launch.h"
+#include "cuda/lib/units.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int kCluster = 4, kChains = 8, kOwnChains = kChains / kCluster, kGroups = 4;       // kGroups: of row tiles in a block
+constexpr int kConsumers = kGroups * kOwnChains, kThreads = (kConsumers + 4) * 32;           // warps that multiply, and four that copy
+constexpr int kMost = 32;                                                                     // tokens
+constexpr int kShared = 224 * 1024;
+
+struct Several {
+  GemmPart part[3];                          // first_block: its first row tile
+  int n_parts, n_tiles, n_units, n_tokens, n_places;      // n_places: tiles of a cluster
+  const std::byte* x;                        // [unit][group of 8 tokens][half][lane] 16 bytes: NT groups
+  bool activate;                             // part 0 is the gate, part 1 what it gates
+  ActKind act;
+  float* residual;                           // += residual_scale * out of part 0; null: none
+  int64_t residual_stride;
+  float residual_scale;
+};
+
+// Shared memory: gates | rings of weights [group][slot][row tile][own chain] units | ring of inputs [slot][own chain][NT] KB | sums [own chain][token][kSumStride].
+template <class Unit, int RT, int NT>
+struct Layout {
+  static constexpr int kSlotTiles = Unit::kBytes >= 2048 ? 1 : RT < 3 ? RT : 3, kParts = RT / kSlotTiles;
+  static constexpr int kSlotBytes = kSlotTiles * kOwnChains * Unit::kBytes, kInputBytes = kOwnChains * NT * 1024, kInputs = 4;
+  static constexpr int kRows = kGroups * RT * kTileRows, kSumStride = kRows + 4, kSumBytes = kOwnChains * NT * 8 * kSumStride * 4;
+  static constexpr int kGates = 1024;
+  static constexpr int kFit = (kShared - kGates - kInputs * kInputBytes - kSumBytes) / (kGroups * kSlotBytes), kSlots = kFit < 12 ? kFit : 12;
+  static constexpr int kInputsAt = kGates + kGroups * kSlots * kSlotBytes, kSumsAt = kInputsAt + kInputs * kInputBytes, kBytes = kSumsAt + kSumBytes;
+  static_assert(kSlots >= 3 && RT % kSlotTiles == 0 && (2 * kGroups * kSlots + 2 * kInputs + 2) * 8 <= kGates);
+};
+
+// Row tile `tile` of all: of the parts in a row, or with an activation of the gate's rows in the first half of a cluster's tile and what they gate in the second.
+template <int RT>
+struct Place {
+  int which, tile;                           // within its part
+  __device__ Place(const Several& f, int place, int of_cluster) {
+    constexpr int kHalf = kGroups * RT / 2;
+    which = 0;
+    if (f.activate) {
+      which = of_cluster >= kHalf;
+      tile = place * kHalf + of_cluster % kHalf;
+    } else {
+      tile = place * kGroups * RT + of_cluster;
+      while (which + 1 < f.n_parts && tile >= f.part[which + 1].first_block) ++which;
+      tile -= f.part[which].first_block;
+    }
+  }
+};
+
+template <class Unit, int RT, int NT>
+__global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __grid_constant__ Several f) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using L = Layout<Unit, RT, NT>;
+  extern __shared__ __align__(128) std::byte memory[];
+  uint64_t* const gates = reinterpret_cast<uint64_t*>(memory);
+  constexpr int kSlots = L::kSlots, kLeft = kGroups * kSlots;                 // [group][slot] arrived, then left
+  uint64_t* const input_arrived = gates + 2 * kLeft;
+  uint64_t* const input_left = input_arrived + L::kInputs;
+  uint64_t* const sums_there = input_left + L::kInputs;                       // of the whole cluster
+  uint64_t* const sums_read = sums_there + 1;                                 // by the whole cluster
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int rank = blockIdx.x % kCluster, cluster = blockIdx.x / kCluster, n_clusters = gridDim.x / kCluster;
+  const int n_steps = (f.n_units + kChains - 1) / kChains;
+  start_dependents();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kLeft; ++i) init_gate(gates + i, 1), init_gate(gates + kLeft + i, kOwnChains);
+    for (int i = 0; i < L::kInputs; ++i) init_gate(input_arrived + i, 1), init_gate(input_left + i, kConsumers);
+    init_gate(sums_there, kCluster * kConsumers);
+    init_gate(sums_read, kCluster * kConsumers);
+    publish_gates();
+  }
+  __syncthreads();
+  arrive_in_cluster();
+
+  if (warp >= kConsumers) {
+    shrink_registers<56>();
+    if (lane == 0) {
+      const int group = warp - kConsumers;
+      // Weights: a slot is kSlotTiles row tiles of a step.
+      int place = cluster, step = 0, part = 0, slot = 0;
+      uint32_t phase = 1;                                                     // the first time round a slot is free
+      const std::byte* units[RT];
+      const auto find_units = [&] {
+#pragma unroll
+        for (int r = 0; r < RT; ++r) {
+          const Place<RT> at(f, place, group * RT + r);
+          const GemmPart& p = f.part[at.which];
+          units[r] = p.units + (int64_t{min(at.tile, (p.rows - 1) / kTileRows)} * f.n_units + rank * kOwnChains) * Unit::kBytes;
+        }
+      };
+      if (place < f.n_places) find_units();
+      const auto feed = [&] {                                                 // false: there are no more
+        if (place >= f.n_places) return false;
+        uint64_t* const arrived = gates + group * kSlots + slot;
+        await_gate(arrived + kLeft, phase);
+        std::byte* const to = memory + L::kGates + (group * kSlots + slot) * L::kSlotBytes;
+        const int n = min(max(f.n_units - step * kChains - rank * kOwnChains, 0), kOwnChains) * Unit::kBytes;
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address_of(arrived)), "r"(n * L::kSlotTiles) : "memory");
+        if (n > 0) {
+#pragma unroll
+          for (int r = 0; r < RT; ++r)
+            if (r / L::kSlotTiles == part) copy_bulk(to + r % L::kSlotTiles * kOwnChains * Unit::kBytes, units[r] + int64_t{step} * kChains * Unit::kBytes, n, arrived);
+        }
+        if (++slot == kSlots) slot = 0, phase ^= 1;
+        if (++part == L::kParts) {
+          part = 0;
+          if (++step == n_steps) {
+            step = 0, place += n_clusters;
+            if (place < f.n_places) find_units();
+          }
+        }
+        return true;
+      };
+      if (group > 0) {
+        while (feed()) {}
+      } else {
+        // The first also has the input, which is there once the kernel's predecessors are done.
+        int x_step = 0, x_slot = 0, n_left = f.n_places > cluster ? (f.n_places - cluster + n_clusters - 1) / n_clusters * n_steps : 0;
+        uint32_t x_phase = 1;
+        const auto feed_input = [&] {
+          if (n_left-- <= 0) return;
+          await_gate(input_left + x_slot, x_phase);
+          const int first = x_step * kChains + rank * kOwnChains, n = min(max(f.n_units - first, 0), kOwnChains) * NT * 1024;
+          asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address_of(input_arrived + x_slot)), "r"(n) : "memory");
+          if (n > 0) copy_bulk(memory + L::kInputsAt + x_slot * L::kInputBytes, f.x + int64_t{first} * NT * 1024, n, input_arrived + x_slot);
+          if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
+          if (++x_step == n_steps) x_step = 0;
+        };
+        for (int i = 0; i < kSlots; ++i) feed();
+        await_predecessors();
+        for (int i = 0; i < L::kInputs; ++i) feed_input();
+        for (bool more = true; more;) {
+          for (int i = 0; i < L::kParts; ++i) more = feed();
+          feed_input();
+        }
+        while (n_left > 0) feed_input();
+      }
+    }
+    await_cluster();
+    return;
+  }
+
+  grow_registers<216>();
+  await_predecessors();
+  const int g = lane / 4, q = lane % 4, group = warp / kOwnChains, chain = warp % kOwnChains;
+  const std::byte* const ring = memory + L::kGates + group * kSlots * L::kSlotBytes + chain * Unit::kBytes;
+  uint64_t* const arrived = gates + group * kSlots;
+  float* const sums = reinterpret_cast<float*>(memory + L::kSumsAt);
+  int slot = 0, x_slot = 0;
+  uint32_t phase = 0, x_phase = 0, turn = 0;
+  bool others_there = false;
+  for (int place = cluster; place < f.n_places; place += n_clusters, turn ^= 1) {
+    float acc[RT][NT][4];
+#pragma unroll
+    for (int r = 0; r < RT; ++r)
+#pragma unroll
+      for (int n = 0; n < NT; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) acc[r][n][i] = 0;
+#pragma unroll 1
+    for (int step = 0; step < n_steps; ++step) {
+      await_gate(input_arrived + x_slot, x_phase);
+      const uint4* const x = reinterpret_cast<const uint4*>(memory + L::kInputsAt + x_slot * L::kInputBytes + chain * NT * 1024) + lane;
+      uint32_t b[NT][8];
+#pragma unroll
+      for (int n = 0; n < NT; ++n) {
+        const uint4 u = x[n * 64], v = x[n * 64 + 32];
+        b[n][0] = u.x, b[n][1] = u.y, b[n][2] = u.z, b[n][3] = u.w, b[n][4] = v.x, b[n][5] = v.y, b[n][6] = v.z, b[n][7] = v.w;
+      }
+      const bool there = step * kChains + rank * kOwnChains + chain < f.n_units;
+#pragma unroll
+      for (int part = 0; part < L::kParts; ++part) {
+        await_gate(arrived + slot, phase);
+        if (there) {
+          const std::byte* const units = ring + slot * L::kSlotBytes;
+#pragma unroll
+          for (int r = 0; r < L::kSlotTiles; ++r) Unit::multiply(acc[part * L::kSlotTiles + r], Unit::template load<Staged>(units + r * kOwnChains * Unit::kBytes, lane), b);
+        }
+        __syncwarp();
+        if (lane == 0) pass_gate(arrived + kLeft + slot);
+        if (++slot == kSlots) slot = 0, phase ^= 1;
+      }
+      if (lane == 0) pass_gate(input_left + x_slot);
+      if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
+    }
+
+    // The cluster's sums, chain by chain.
+    if (!others_there) await_cluster(), others_there = true;
+    else await_gate_of_cluster(sums_read, turn ^ 1);
+#pragma unroll
+    for (int r = 0; r < RT; ++r)
+#pragma unroll
+      for (int n = 0; n < NT; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[(chain * NT * 8 + 8 * n + 2 * q + i % 2) * L::kSumStride + (group * RT + r) * kTileRows + g + i / 2 * 8] = acc[r][n][i];
+    __syncwarp();
+    if (lane < kCluster) pass_gate_in(address_in(address_of(sums_there), lane));
+    await_gate_of_cluster(sums_there, turn);
+    const int rows_mine = f.activate ? L::kRows / 2 / kCluster : L::kRows / kCluster, n_fours = rows_mine / 4;
+    for (int e = threadIdx.x; e < n_fours * f.n_tokens; e += kConsumers * 32) {
+      const int four = e % n_fours, token = e / n_fours, in_cluster = rank * rows_mine + 4 * four;
+      const auto sum_of = [&](int row) {
+        float4 v[kChains];
+#pragma unroll
+        for (int c = 0; c < kChains; ++c) v[c] = load_from(address_in(address_of(sums + (c % kOwnChains * NT * 8 + token) * L::kSumStride + row), c / kOwnChains));
+        float4 sum = {0, 0, 0, 0};
+#pragma unroll
+        for (int c = 0; c < kChains; ++c) sum.x += v[c].x, sum.y += v[c].y, sum.z += v[c].z, sum.w += v[c].w;
+        return sum;
+      };
+      const auto finished = [&](const float4& sum, const GemmPart& part, int row) {           // never fused with the addition: every kernel of this arithmetic rounds here
+        float v[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int at = min(row + i, part.rows - 1);
+          v[i] = __fmul_rn(v[i], part.scale);
+          if (part.row_scales) v[i] = __fmul_rn(v[i], part.row_scales[at]);
+          if (part.bias) v[i] = __fadd_rn(v[i], part.bias[at]);
+        }
+        return float4{v[0], v[1], v[2], v[3]};
+      };
+      const Place<RT> at(f, place, in_cluster / kTileRows);
+      const GemmPart& part = f.part[at.which];
+      const int row = at.tile * kTileRows + in_cluster % kTileRows;
+      float4 v = finished(sum_of(in_cluster), part, row);
+      if (f.activate) {
+        const float4 up = finished(sum_of(in_cluster + L::kRows / 2), f.part[1], row);
+        v = {__fmul_rn(act(f.act, v.x), up.x), __fmul_rn(act(f.act, v.y), up.y), __fmul_rn(act(f.act, v.z), up.z), __fmul_rn(act(f.act, v.w), up.w)};
+      }
+      const float values[4] = {v.x, v.y, v.z, v.w};
+      float* const out = part.out + token * part.out_stride + row;
+      float* const residual = f.residual ? f.residual + token * f.residual_stride + row : nullptr;
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (row + i < part.rows) {
+          out[i] = values[i];
+          if (residual) residual[i] = fmaf(f.residual_scale, values[i], residual[i]);
+        }
+    }
+    __syncwarp();
+    if (lane < kCluster) pass_gate_in(address_in(address_of(sums_read), lane));
+  }
+  if (!others_there) await_cluster();
+  else await_gate_of_cluster(sums_read, turn ^ 1);                              // what others read stays there
+#endif
+}
+
+template <class Unit, int RT, int NT>
+void launch(Several f, const Launch& l) {
+  using L = Layout<Unit, RT, NT>;
+  const auto kernel = several_tokens_kernel<Unit, RT, NT>;
+  static const int n_clusters = [&] {                                          // that run at the same time: a property of the device
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
+    cudaLaunchAttribute shape{};
+    shape.id = cudaLaunchAttributeClusterDimension;
+    shape.val.clusterDim = {kCluster, 1, 1};
+    cudaLaunchConfig_t config{.gridDim = dim3(kCluster), .blockDim = dim3(kThreads), .dynamicSmemBytes = L::kBytes, .attrs = &shape, .numAttrs = 1};
+    int n = 0;
+    return cudaOccupancyMaxActiveClusters(&n, kernel, &config) == cudaSuccess && n > 0 ? n : 1;
+  }();
+  const int per_place = f.activate ? kGroups * RT / 2 : kGroups * RT;
+  f.n_places = (f.n_tiles + per_place - 1) / per_place;
+  launch_kernel_as({.cluster = kCluster}, kernel, dim3(std::min(f.n_places, n_clusters) * kCluster), kThreads, L::kBytes, l.stream, f);
+}
+
+template <class Unit, int NT>
+void by_rows(Several f, const Launch& l) {
+  f.n_tiles = 0;
+  for (int i = 0; i < f.n_parts; ++i) {
+    f.part[i].first_block = f.n_tiles;
+    f.part[i].scale *= Unit::kFactor;
+    const int n = (f.part[i].rows + kTileRows - 1) / kTileRows;
+    f.n_tiles = f.activate ? n : f.n_tiles + n;
+  }
+  // As many row tiles a warp as give the shortest way: the input is fetched, and sums are added up, once for each place.
+  const int n_clusters = l.n_sms / kCluster, n = f.activate ? 2 * f.n_tiles : f.n_tiles;
+  const auto length = [&](int rt) { return ((n + kGroups * rt - 1) / (kGroups * rt) + n_clusters - 1) / n_clusters * (2 * rt + 3); };
+  if (length(2) <= length(3) && length(2) <= length(6)) launch<Unit, 2, NT>(f, l);
+  else if (length(3) <= length(6)) launch<Unit, 3, NT>(f, l);
+  else launch<Unit, 6, NT>(f, l);
+}
+
+}  // namespace
+
+bool takes_several_tokens(const Matmul& op, const Launch& l) {
+  if (!kHasSm90a || l.compute_capability != 90 || op.x.rows < 1 || op.x.rows > kMost) return false;
+  const Weight* first = nullptr;
+  for (const Weight* w : op.w) {
+    if (!w) continue;
+    if (!first) first = w;
+    if (w->arithmetic.x == FormatId::f32 || !same_unit(*w, *first)) return false;
+  }
+  return first != nullptr;
+}
+
+void matmul_several_tokens(const Matmul& op, const Around& around, const Launch& l) {
+  Several f{};
+  const Weight* first = nullptr;
+  for (int i = 0; i < 3; ++i) {
+    if (!op.w[i]) continue;
+    if (!first) first = op.w[i];
+    f.part[f.n_parts++] = part_from(op, i);
+  }
+  f.n_units = (int(op.x.cols) + kUnit - 1) / kUnit;
+  f.n_tokens = int(op.x.rows);
+  f.x = l.matmul_scratch;
+  if (around.activate) {
+    f.activate = true;
+    f.act = around.activate->kind;
+    f.part[0].out = around.activate->out.f32();
+    f.part[0].out_stride = around.activate->out.stride / 4;
+  }
+  if (around.residual) {
+    f.residual = around.residual->x.f32();
+    f.residual_stride = around.residual->x.stride / 4;
+    f.residual_scale = around.residual->pending_scale;
+  }
+  const int n_groups = f.n_tokens <= 16 ? 2 : 4;
+  input_in_lanes(reinterpret_cast<uint4*>(l.matmul_scratch), op.x, takes_halves(*first), n_groups, l);
+  with_unit(*first, [&](auto unit) {
+    using Unit = decltype(unit);
+    if (n_groups == 2) by_rows<Unit, 2>(f, l);
+    else by_rows<Unit, 4>(f, l);
+  });
+}
+
+}  // namespace ridge::cuda
