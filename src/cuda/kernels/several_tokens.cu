@@ -1,11 +1,12 @@
 // Matmul for several tokens (up to 32), too many for few_tokens.cu to keep their rows in shared memory, too few for wgmma. What binds here is not the weights alone but the input that
 // every multiprocessor has to fetch for the rows it multiplies: the second-level cache gives 6.5 TB/s to all of them together. 32 rows a block, as the kernel before had,
-// meant 200 MB of input for gate and up beside 57 MB of nvfp4. Here four blocks are a cluster that multiplies 4 x 4 x RT row tiles; each has two of the eight chains of inputs
-// (lib/unit.h: unit u belongs to chain u mod 8), a quarter of the input: 34 MB.
+// meant 200 MB of input for gate and up beside 57 MB of nvfp4. Here two blocks are a cluster that multiplies 4 x RT row tiles; each has four of the eight chains of inputs
+// (unit u belongs to chain u mod 8), half of the input.
 //
-// Of a block's eight warps two (one a chain) take each group of RT row tiles, with RT x NT products of 16 rows x 8 tokens in registers. Weights come through a ring for each group, filled by one warp
-// each (asking for a bulk copy takes it some 60 cycles), the input through one for all. When a cluster's tile is done, the sums of its chains lie in the shared memory of the four
-// blocks; each adds up a quarter of the rows, chain after chain: the same arithmetic as for few and for many tokens.
+// Of a block's 16 warps that multiply four (one a chain) take each group of RT row tiles, with RT x NT products of 16 rows x 8 tokens in registers: decoding a unit is a long way for a warp, so
+// it takes four on each scheduler (clusters of four blocks of eight such warps took 750 cycles for 128 rows of a unit of nvfp4, and there is room for 30 of them). Weights come through a ring for each
+// group, filled by one warp each (asking for a bulk copy takes it some 60 cycles), the input through one for all. When a cluster's tile is done, the sums of its chains lie in the shared memory
+// of both blocks; each adds up half of the rows, chain after chain: the same arithmetic as for few and for many tokens.
 #include <algorithm>
 
 #include "cuda/kernels/gemm.h"
@@ -19,7 +20,7 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int kCluster = 4, kChains = 8, kOwnChains = kChains / kCluster, kGroups = 4;       // kGroups: of row tiles in a block
+constexpr int kCluster = 2, kChains = 8, kOwnChains = kChains / kCluster, kGroups = 4;       // kGroups: of row tiles in a block
 constexpr int kConsumers = kGroups * kOwnChains, kThreads = (kConsumers + 4) * 32;           // warps that multiply, and four that copy
 constexpr int kMost = 32;                                                                     // tokens
 constexpr int kShared = 224 * 1024;
@@ -38,8 +39,8 @@ struct Several {
 // Shared memory: gates | rings of weights [group][slot][row tile][own chain] units | ring of inputs [slot][own chain][NT] KB | sums [own chain][token][kSumStride].
 template <class Unit, int RT, int NT>
 struct Layout {
-  static constexpr int kSlotTiles = Unit::kBytes >= 2048 ? 1 : RT < 3 ? RT : 3, kParts = RT / kSlotTiles;
-  static constexpr int kSlotBytes = kSlotTiles * kOwnChains * Unit::kBytes, kInputBytes = kOwnChains * NT * 1024, kInputs = 4;
+  static constexpr int kSlotTiles = Unit::kBytes >= 1024 ? 1 : RT, kParts = RT / kSlotTiles;
+  static constexpr int kSlotBytes = kSlotTiles * kOwnChains * Unit::kBytes, kInputBytes = kOwnChains * NT * 1024, kInputs = 3;
   static constexpr int kRows = kGroups * RT * kTileRows, kSumStride = kRows + 4, kSumBytes = kOwnChains * NT * 8 * kSumStride * 4;
   static constexpr int kGates = 1024;
   static constexpr int kFit = (kShared - kGates - kInputs * kInputBytes - kSumBytes) / (kGroups * kSlotBytes), kSlots = kFit < 12 ? kFit : 12;
@@ -91,7 +92,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   arrive_in_cluster();
 
   if (warp >= kConsumers) {
-    shrink_registers<56>();
+    shrink_registers<32>();
     if (lane == 0) {
       const int group = warp - kConsumers;
       // Weights: a slot is kSlotTiles row tiles of a step.
@@ -158,7 +159,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
     return;
   }
 
-  grow_registers<216>();
+  grow_registers<112>();
   await_predecessors();
   const int g = lane / 4, q = lane % 4, group = warp / kOwnChains, chain = warp % kOwnChains;
   const std::byte* const ring = memory + L::kGates + group * kSlots * L::kSlotBytes + chain * Unit::kBytes;
@@ -292,10 +293,9 @@ void by_rows(Several f, const Launch& l) {
   }
   // As many row tiles a warp as give the shortest way: the input is fetched, and sums are added up, once for each place.
   const int n_clusters = l.n_sms / kCluster, n = f.activate ? 2 * f.n_tiles : f.n_tiles;
-  const auto length = [&](int rt) { return ((n + kGroups * rt - 1) / (kGroups * rt) + n_clusters - 1) / n_clusters * (2 * rt + 3); };
-  if (length(2) <= length(3) && length(2) <= length(6)) launch<Unit, 2, NT>(f, l);
-  else if (length(3) <= length(6)) launch<Unit, 3, NT>(f, l);
-  else launch<Unit, 6, NT>(f, l);
+  const auto length = [&](int rt) { return ((n + kGroups * rt - 1) / (kGroups * rt) + n_clusters - 1) / n_clusters * (rt + 1); };
+  if (length(1) <= length(2)) launch<Unit, 1, NT>(f, l);
+  else launch<Unit, 2, NT>(f, l);
 }
 
 }  // namespace
