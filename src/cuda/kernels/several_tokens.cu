@@ -5,8 +5,9 @@
 //
 // Of a block's 16 warps that multiply four (one a chain) take each group of RT row tiles, with RT x NT products of 16 rows x 8 tokens in registers: decoding a unit is a long way for a warp, so
 // it takes four on each scheduler (clusters of four blocks of eight such warps took 750 cycles for 128 rows of a unit of nvfp4, and there is room for 30 of them). Weights come through a ring for each
-// group, filled by one warp each (asking for a bulk copy takes it some 60 cycles), the input through one for all. When a cluster's tile is done, the sums of its chains lie in the shared memory
-// of both blocks; each adds up half of the rows, chain after chain: the same arithmetic as for few and for many tokens.
+// group, filled by one warp each (asking for a bulk copy takes it some 60 cycles), the input through one for all. When a tile is done, the first block adds up its four chains in order and sends
+// the sum to the second, which adds its own, chain after chain: the same arithmetic as for few and for many tokens. (With both blocks reading each other's chains, half of the rows each, the end of
+// a tile took 10,000 cycles of 26,000: loads from the other's memory, and the barrier behind the results' stores.)
 #include <algorithm>
 
 #include "cuda/kernels/gemm.h"
@@ -22,8 +23,8 @@ namespace {
 
 constexpr int kCluster = 2, kChains = 8, kOwnChains = kChains / kCluster, kGroups = 4;       // kGroups: of row tiles in a block
 constexpr int kConsumers = kGroups * kOwnChains, kThreads = (kConsumers + 4) * 32;           // warps that multiply, and four that copy
-constexpr int kMost = 32;                                                                     // tokens
-constexpr int kShared = 224 * 1024;
+constexpr int kMostTokens = 32;
+constexpr int kShared = 227 * 1024;
 
 struct Several {
   GemmPart part[3];                          // first_block: its first row tile
@@ -36,15 +37,15 @@ struct Several {
   float residual_scale;
 };
 
-// Shared memory: gates | rings of weights [group][slot][row tile][own chain] units | ring of inputs [slot][own chain][NT] KB | sums [own chain][token][kSumStride].
+// Shared memory: gates | rings of weights [group][slot][row tile][own chain] units | ring of inputs [slot][own chain][NT] KB | sums [own chain][token][kSumStride], then those of the other block's chains.
 template <class Unit, int RT, int NT>
 struct Layout {
   static constexpr int kSlotTiles = Unit::kBytes >= 1024 ? 1 : RT, kParts = RT / kSlotTiles;
-  static constexpr int kSlotBytes = kSlotTiles * kOwnChains * Unit::kBytes, kInputBytes = kOwnChains * NT * 1024, kInputs = 3;
-  static constexpr int kRows = kGroups * RT * kTileRows, kSumStride = kRows + 4, kSumBytes = kOwnChains * NT * 8 * kSumStride * 4;
+  static constexpr int kSlotBytes = kSlotTiles * kOwnChains * Unit::kBytes, kInputBytes = kOwnChains * NT * 1024, kInputs = Unit::kBytes >= 2048 ? 2 : 3;
+  static constexpr int kRows = kGroups * RT * kTileRows, kSumStride = kRows + 4, kSumBytes = NT * 8 * kSumStride * 4;
   static constexpr int kGates = 1024;
-  static constexpr int kFit = (kShared - kGates - kInputs * kInputBytes - kSumBytes) / (kGroups * kSlotBytes), kSlots = kFit < 12 ? kFit : 12;
-  static constexpr int kInputsAt = kGates + kGroups * kSlots * kSlotBytes, kSumsAt = kInputsAt + kInputs * kInputBytes, kBytes = kSumsAt + kSumBytes;
+  static constexpr int kFit = (kShared - kGates - kInputs * kInputBytes - (kOwnChains + 1) * kSumBytes) / (kGroups * kSlotBytes), kSlots = kFit < 12 ? kFit : 12;
+  static constexpr int kInputsAt = kGates + kGroups * kSlots * kSlotBytes, kSumsAt = kInputsAt + kInputs * kInputBytes, kBytes = kSumsAt + (kOwnChains + 1) * kSumBytes;
   static_assert(kSlots >= 3 && RT % kSlotTiles == 0 && (2 * kGroups * kSlots + 2 * kInputs + 2) * 8 <= kGates);
 };
 
@@ -75,8 +76,8 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   constexpr int kSlots = L::kSlots, kLeft = kGroups * kSlots;                 // [group][slot] arrived, then left
   uint64_t* const input_arrived = gates + 2 * kLeft;
   uint64_t* const input_left = input_arrived + L::kInputs;
-  uint64_t* const sums_there = input_left + L::kInputs;                       // of the whole cluster
-  uint64_t* const sums_read = sums_there + 1;                                 // by the whole cluster
+  uint64_t* const sent = input_left + L::kInputs;                             // the first block's sums to the second
+  uint64_t* const received = sent + 1;                                        // which has read them
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int rank = blockIdx.x % kCluster, cluster = blockIdx.x / kCluster, n_clusters = gridDim.x / kCluster;
   const int n_steps = (f.n_units + kChains - 1) / kChains;
@@ -84,8 +85,8 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   if (threadIdx.x == 0) {
     for (int i = 0; i < kLeft; ++i) init_gate(gates + i, 1), init_gate(gates + kLeft + i, kOwnChains);
     for (int i = 0; i < L::kInputs; ++i) init_gate(input_arrived + i, 1), init_gate(input_left + i, kConsumers);
-    init_gate(sums_there, kCluster * kConsumers);
-    init_gate(sums_read, kCluster * kConsumers);
+    init_gate(sent, 1);
+    init_gate(received, kConsumers);
     publish_gates();
   }
   __syncthreads();
@@ -167,7 +168,6 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   float* const sums = reinterpret_cast<float*>(memory + L::kSumsAt);
   int slot = 0, x_slot = 0;
   uint32_t phase = 0, x_phase = 0, turn = 0;
-  bool others_there = false;
   for (int place = cluster; place < f.n_places; place += n_clusters, turn ^= 1) {
     float acc[RT][NT][4];
 #pragma unroll
@@ -203,64 +203,102 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
     }
 
-    // The cluster's sums, chain by chain.
-    if (!others_there) await_cluster(), others_there = true;
-    else await_gate_of_cluster(sums_read, turn ^ 1);
+    // The tile's sums, chain by chain.
+    constexpr int kFours = L::kRows / 4, kItems = kFours * NT * 8;               // of four rows and a token
+    if (place > cluster) sync_threads_of(1, kConsumers * 32);                    // the last tile's were read
 #pragma unroll
     for (int r = 0; r < RT; ++r)
 #pragma unroll
       for (int n = 0; n < NT; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[(chain * NT * 8 + 8 * n + 2 * q + i % 2) * L::kSumStride + (group * RT + r) * kTileRows + g + i / 2 * 8] = acc[r][n][i];
-    __syncwarp();
-    if (lane < kCluster) pass_gate_in(address_in(address_of(sums_there), lane));
-    await_gate_of_cluster(sums_there, turn);
-    const int rows_mine = f.activate ? L::kRows / 2 / kCluster : L::kRows / kCluster, n_fours = rows_mine / 4;
-    for (int e = threadIdx.x; e < n_fours * f.n_tokens; e += kConsumers * 32) {
-      const int four = e % n_fours, token = e / n_fours, in_cluster = rank * rows_mine + 4 * four;
-      const auto sum_of = [&](int row) {
-        float4 v[kChains];
+    sync_threads_of(1, kConsumers * 32);
+    const auto add = [&](float4 sum, int token, int row) {
 #pragma unroll
-        for (int c = 0; c < kChains; ++c) v[c] = load_from(address_in(address_of(sums + (c % kOwnChains * NT * 8 + token) * L::kSumStride + row), c / kOwnChains));
-        float4 sum = {0, 0, 0, 0};
-#pragma unroll
-        for (int c = 0; c < kChains; ++c) sum.x += v[c].x, sum.y += v[c].y, sum.z += v[c].z, sum.w += v[c].w;
-        return sum;
-      };
-      const auto finished = [&](const float4& sum, const GemmPart& part, int row) {           // never fused with the addition: every kernel of this arithmetic rounds here
-        float v[4] = {sum.x, sum.y, sum.z, sum.w};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int at = min(row + i, part.rows - 1);
-          v[i] = __fmul_rn(v[i], part.scale);
-          if (part.row_scales) v[i] = __fmul_rn(v[i], part.row_scales[at]);
-          if (part.bias) v[i] = __fadd_rn(v[i], part.bias[at]);
-        }
-        return float4{v[0], v[1], v[2], v[3]};
-      };
-      const Place<RT> at(f, place, in_cluster / kTileRows);
-      const GemmPart& part = f.part[at.which];
-      const int row = at.tile * kTileRows + in_cluster % kTileRows;
-      float4 v = finished(sum_of(in_cluster), part, row);
-      if (f.activate) {
-        const float4 up = finished(sum_of(in_cluster + L::kRows / 2), f.part[1], row);
-        v = {__fmul_rn(act(f.act, v.x), up.x), __fmul_rn(act(f.act, v.y), up.y), __fmul_rn(act(f.act, v.z), up.z), __fmul_rn(act(f.act, v.w), up.w)};
+      for (int c = 0; c < kOwnChains; ++c) {
+        const float4 v = *reinterpret_cast<const float4*>(sums + (c * NT * 8 + token) * L::kSumStride + row);
+        sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
       }
-      const float values[4] = {v.x, v.y, v.z, v.w};
-      float* const out = part.out + token * part.out_stride + row;
-      float* const residual = f.residual ? f.residual + token * f.residual_stride + row : nullptr;
+      return sum;
+    };
+    if (rank == 0) {
+      if (place == cluster) await_cluster();
+      else await_gate_of_cluster(received, turn ^ 1);
+      const uint32_t to = address_in(address_of(sums + kOwnChains * NT * 8 * L::kSumStride), 1), gate = address_in(address_of(sent), 1);
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (row + i < part.rows) {
-          out[i] = values[i];
-          if (residual) residual[i] = fmaf(f.residual_scale, values[i], residual[i]);
-        }
+      for (int e = threadIdx.x; e < kItems; e += kConsumers * 32) {
+        const int token = e / kFours, row = e % kFours * 4;
+        send(to + (token * L::kSumStride + row) * 4, add({0, 0, 0, 0}, token, row), gate);
+      }
+      continue;
+    }
+    if (threadIdx.x == 0) expect_bytes(sent, kItems * 16);
+    const int n_fours = f.activate ? kFours / 2 : kFours;
+    constexpr int kMost = (kItems + kConsumers * 32 - 1) / (kConsumers * 32);
+    struct Item { float4 sum, up, before; int which, row, token; } item[kMost];
+    const auto within = [&](int i) { return threadIdx.x + i * kConsumers * 32 < n_fours * f.n_tokens; };
+    const auto four_at = [](const float* p, int n) {                             // the first n of them, zeros beyond
+      float v[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) v[i] = i < n ? __ldcg(p + i) : 0.0f;
+      return float4{v[0], v[1], v[2], v[3]};
+    };
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      if (!within(i)) continue;
+      const int e = threadIdx.x + i * kConsumers * 32, in_place = e % n_fours * 4;
+      const Place<RT> at(f, place, in_place / kTileRows);
+      item[i].token = e / n_fours;
+      item[i].which = at.which;
+      item[i].row = at.tile * kTileRows + in_place % kTileRows;
+      if (f.residual) item[i].before = four_at(f.residual + item[i].token * f.residual_stride + item[i].row, f.part[0].rows - item[i].row);
+    }
+    if (place == cluster) await_cluster();
+    await_gate_of_cluster(sent, turn);
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      if (!within(i)) continue;
+      const int in_place = (threadIdx.x + i * kConsumers * 32) % n_fours * 4, token = item[i].token;
+      const float* const others = sums + (kOwnChains * NT * 8 + token) * L::kSumStride;
+      item[i].sum = add(*reinterpret_cast<const float4*>(others + in_place), token, in_place);
+      if (f.activate) item[i].up = add(*reinterpret_cast<const float4*>(others + in_place + L::kRows / 2), token, in_place + L::kRows / 2);
     }
     __syncwarp();
-    if (lane < kCluster) pass_gate_in(address_in(address_of(sums_read), lane));
+    if (lane == 0 && place + n_clusters < f.n_places) pass_gate_in(address_in(address_of(received), 0));
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      if (!within(i)) continue;
+      const auto finished = [&](const float4& sum, const GemmPart& part) {                     // never fused with the addition: every kernel of this arithmetic rounds here
+        float v[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+        for (int j = 0; j < 4; ++j) v[j] = __fmul_rn(v[j], part.scale);
+        if (part.row_scales)
+          for (int j = 0; j < 4; ++j) v[j] = __fmul_rn(v[j], part.row_scales[min(item[i].row + j, part.rows - 1)]);
+        if (part.bias)
+          for (int j = 0; j < 4; ++j) v[j] = __fadd_rn(v[j], part.bias[min(item[i].row + j, part.rows - 1)]);
+        return float4{v[0], v[1], v[2], v[3]};
+      };
+      const GemmPart& part = f.part[item[i].which];
+      float4 v = finished(item[i].sum, part);
+      if (f.activate) {
+        const float4 up = finished(item[i].up, f.part[1]);
+        v = {__fmul_rn(act(f.act, v.x), up.x), __fmul_rn(act(f.act, v.y), up.y), __fmul_rn(act(f.act, v.z), up.z), __fmul_rn(act(f.act, v.w), up.w)};
+      }
+      const auto store = [&](float* to, const float4& v) {
+        const int n = part.rows - item[i].row;
+        if (n >= 4 && reinterpret_cast<uintptr_t>(to) % 16 == 0) *reinterpret_cast<float4*>(to) = v;
+        else if (n > 0) {
+          to[0] = v.x;
+          if (n > 1) to[1] = v.y;
+          if (n > 2) to[2] = v.z;
+          if (n > 3) to[3] = v.w;
+        }
+      };
+      store(part.out + item[i].token * part.out_stride + item[i].row, v);
+      if (const float4& b = item[i].before; f.residual)
+        store(f.residual + item[i].token * f.residual_stride + item[i].row, {fmaf(f.residual_scale, v.x, b.x), fmaf(f.residual_scale, v.y, b.y), fmaf(f.residual_scale, v.z, b.z), fmaf(f.residual_scale, v.w, b.w)});
+    }
   }
-  if (!others_there) await_cluster();
-  else await_gate_of_cluster(sums_read, turn ^ 1);                              // what others read stays there
 #endif
 }
 
@@ -301,7 +339,7 @@ void by_rows(Several f, const Launch& l) {
 }  // namespace
 
 bool takes_several_tokens(const Matmul& op, const Launch& l) {
-  if (!kHasSm90a || l.compute_capability != 90 || op.x.rows < 1 || op.x.rows > kMost) return false;
+  if (!kHasSm90a || l.compute_capability != 90 || op.x.rows < 1 || op.x.rows > kMostTokens) return false;
   const Weight* first = nullptr;
   for (const Weight* w : op.w) {
     if (!w) continue;

@@ -15,11 +15,11 @@ __device__ inline uint32_t address_in(uint32_t shared, int rank) {
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared), "r"(rank));
   return there;
 }
-__device__ inline float4 load_from(uint32_t address) {
-  float4 v;
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address) : "memory");
-  return v;
+// A store into another block's shared memory that reports its bytes to a gate there.
+__device__ inline void send(uint32_t to, const float4& v, uint32_t gate) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(gate) : "memory");
 }
+__device__ inline void expect_bytes(uint64_t* gate, int n_bytes) { asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address_of(gate)), "r"(n_bytes) : "memory"); }
 __device__ inline void pass_gate_in(uint32_t gate) { asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(gate) : "memory"); }
 // What others wrote before they passed the gate is seen after it.
 __device__ inline void await_gate_of_cluster(uint64_t* gate, uint32_t parity) {
