@@ -1,6 +1,7 @@
 #include "cli/model_flags.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "cpu/cpu_backend.h"
@@ -35,6 +36,8 @@ EngineOptions engine_options(const ModelFlags& flags) {
   if (flags.kv_format != "auto") options.kv_format = flags.kv_format == "fp8" ? FormatId::fp8_e4m3 : *find_format(flags.kv_format);
   options.max_context = flags.ctx_size;
   options.rope_dynamic_exact = flags.rope_dynamic == "exact";
+  const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");               // CUDA's own switch, which its users know
+  options.blocking_launches = blocking && *blocking && std::string_view(blocking) != "0";
   return options;
 }
 

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "backend/op_place.h"
 #include "base/check.h"
 #include "cuda/kernels/flash.h"
 #include "cuda/kernels/gemm.h"
@@ -29,6 +30,7 @@ class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const CudaOptions& options) : options_(options) {
     if (const std::string reason = cuda_unavailable_reason(); !reason.empty()) fail("--device cuda: {}", reason);
+    if (options.blocking) options_.graphs = false;
     CUDA_TRY(cudaSetDevice(options.device));
     CUDA_TRY(cudaGetDeviceProperties(&properties_, options.device));
     CUDA_TRY(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
@@ -125,8 +127,12 @@ class CudaBackend final : public Backend {
       const auto seen = seen_.find(key_);
       const bool capture = options_.graphs && seen != seen_.end() && seen->second == print;
       if (capture) CUDA_TRY(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-      launch_all(ops_, launch_);
-      if (peaks_ && n_logits_ > 0 && writes_logits()) find_peaks(peaks_, watched_.slice_rows(0, n_logits_), peak_state_, launch_);
+      if (options_.blocking) launch_all(ops_, launch_, [this](size_t first, size_t n) { await([&] { return place_of(ops_, first, n); }); });
+      else launch_all(ops_, launch_);
+      if (peaks_ && n_logits_ > 0 && writes_logits()) {
+        find_peaks(peaks_, watched_.slice_rows(0, n_logits_), peak_state_, launch_);
+        if (options_.blocking) await([] { return "find_peaks"; });
+      }
       if (capture) {
         cudaGraph_t graph;
         Graph made{.print = print};
@@ -172,14 +178,21 @@ class CudaBackend final : public Backend {
     }
     launch_.stream = stream_;
     find_top(top_, rows, launch_);
-    CUDA_TRY(cudaStreamSynchronize(stream_));
-    CUDA_TRY(cudaGetLastError());
+    await([] { return "find_top"; });
     return top_;
   }
 
  private:
   using Key = std::tuple<int, int, int, int>;                                // tokens, logit rows, context bucket, rows of sequences with few
   struct Graph { cudaGraphExec_t exec = nullptr; uint64_t print = 0; };      // print: of the ops it was captured from
+
+  // For what was launched since the stream was last waited for: that is where a fault was.
+  template <class Name>
+  void await(Name&& name) {
+    cudaError_t status = cudaStreamSynchronize(stream_);
+    if (status == cudaSuccess) status = cudaGetLastError();
+    if (status != cudaSuccess) fail("CUDA fault in {}: {}", name(), text_of(status));
+  }
 
   void drop_graphs() {
     for (auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph.exec);

@@ -14,8 +14,11 @@ class Lowering {
  public:
   Lowering(const std::vector<Op>& ops, const Launch& launch) : ops_(ops), launch_(launch) {}
 
-  void run() {
-    for (size_t i = 0; i < ops_.size();) i += std::visit([&](const auto& op) { return emit(op, i); }, ops_[i]);
+  void run(const std::function<void(size_t, size_t)>& after_each) {
+    for (size_t i = 0, n; i < ops_.size(); i += n) {
+      n = std::visit([&](const auto& op) { return emit(op, i); }, ops_[i]);
+      if (after_each) after_each(i, n);
+    }
   }
 
  private:
@@ -201,7 +204,7 @@ class Mixer {
 
 bool supports(const Op& op) { return std::visit(Supports{}, op); }
 
-void launch_all(const std::vector<Op>& ops, const Launch& launch) { Lowering(ops, launch).run(); }
+void launch_all(const std::vector<Op>& ops, const Launch& launch, const std::function<void(size_t first, size_t n)>& after_each) { Lowering(ops, launch).run(after_each); }
 
 uint64_t fingerprint(const std::vector<Op>& ops) {
   Mixer mixer;
