@@ -140,7 +140,6 @@ class Lowering {
 
   const std::vector<Op>& ops_;
   const Launch& launch_;
-  static constexpr int kFewTokens = 8;
   const AddNorm* added_ = nullptr;           // whose addition is done
   const std::byte* activated_ = nullptr;     // the tensor that launch_.activated holds in bf16 for the op at activated_for_
   size_t activated_for_ = 0;

@@ -469,7 +469,7 @@ void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l)
 }  // namespace
 
 bool decode_attention_takes(const PagedAttention& op, const Launch& l) {
-  return flash_supports(op) && op.q.rows > 0 && op.q.rows <= l.n_few_rows && (op.q.rows <= 8 || op.q.rows * op.n_kv_heads * tiles(l) <= kMaxBlocks);
+  return flash_supports(op) && op.q.rows > 0 && op.q.rows <= l.n_few_rows && (op.q.rows <= kFewTokens || op.q.rows * op.n_kv_heads * tiles(l) <= kMaxBlocks);
 }
 
 void decode_attention(const PagedAttention& op, const Launch& l) { launch<false>(op, {}, l); }

@@ -13,6 +13,9 @@ constexpr bool kHasSm90a = true;
 constexpr bool kHasSm90a = false;
 #endif
 
+// Steps of up to so many tokens have kernels of their own: tokens are the 8 columns of one mma.
+constexpr int kFewTokens = 8;
+
 struct Launch {
   cudaStream_t stream;
   StepView step;
