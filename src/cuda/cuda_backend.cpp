@@ -34,6 +34,8 @@ class CudaBackend final : public Backend {
     CUDA_TRY(cudaSetDevice(options.device));
     CUDA_TRY(cudaGetDeviceProperties(&properties_, options.device));
     CUDA_TRY(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    CUDA_TRY(cudaMallocHost(&mark_, sizeof *mark_));
+    launch_.mark.at = mark_;
     weights_ = std::make_unique<WeightStore>(stream_, options.check_f32, [this](int64_t n_bytes) { return allocate(n_bytes); });
   }
 
@@ -46,6 +48,7 @@ class CudaBackend final : public Backend {
     if (top_) cudaFreeHost(top_);
     if (landing_) cudaFreeHost(landing_);
     if (pinned_step_) cudaFreeHost(pinned_step_);
+    if (mark_) cudaFreeHost(mark_);
     cudaStreamDestroy(stream_);
   }
 
@@ -95,6 +98,7 @@ class CudaBackend final : public Backend {
     while (few_bucket < n_few) few_bucket *= 2;
     if (n_few == step.n_tokens()) few_bucket = n_few;
     n_logits_ = step.n_logits();
+    *mark_ = -1;
     launch_.stream = stream_;
     launch_.step = step.view_at(device_step_);
     launch_.max_context = longest;
@@ -145,7 +149,10 @@ class CudaBackend final : public Backend {
       seen_[key_] = print;
     }
     replaying_ = false;
-    CUDA_TRY(cudaStreamSynchronize(stream_));
+    const cudaError_t status = cudaStreamSynchronize(stream_);
+    if (const int at = *static_cast<volatile int32_t*>(mark_); is_fault(status) && at >= 0 && at < int(ops_.size()))
+      fail("CUDA fault in a kernel: {}; the step had come to {}, or near it; {}", text_of(status), place_of(ops_, size_t(at), 1), kFaultAdvice);
+    CUDA_TRY(status);
     CUDA_TRY(cudaGetLastError());
   }
 
@@ -239,6 +246,7 @@ class CudaBackend final : public Backend {
   std::byte* pinned_step_ = nullptr;
   std::byte* device_step_ = nullptr;
   int64_t step_bytes_ = 0;
+  int32_t* mark_ = nullptr;                                                  // pinned: an op that the step has come to, -1 before the first layer
   std::byte* landing_ = nullptr;                                             // pinned: downloads
   Tensor watched_;                                                           // logits whose peaks are wanted
   std::byte* peak_state_ = nullptr;

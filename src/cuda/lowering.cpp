@@ -16,6 +16,7 @@ class Lowering {
 
   void run(const std::function<void(size_t, size_t)>& after_each) {
     for (size_t i = 0, n; i < ops_.size(); i += n) {
+      launch_.mark.op = int32_t(i);
       n = std::visit([&](const auto& op) { return emit(op, i); }, ops_[i]);
       if (after_each) after_each(i, n);
     }
@@ -139,7 +140,7 @@ class Lowering {
   template <class Other> static Access access_of(const Other&, const Tensor&) { return {true}; }       // not known: it might
 
   const std::vector<Op>& ops_;
-  const Launch& launch_;
+  Launch launch_;
   const AddNorm* added_ = nullptr;           // whose addition is done
   const std::byte* activated_ = nullptr;     // the tensor that launch_.activated holds in bf16 for the op at activated_for_
   size_t activated_for_ = 0;

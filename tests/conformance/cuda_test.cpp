@@ -583,8 +583,8 @@ TEST_F(Cuda, DamagedFp8IsRefusedByName) {
   EXPECT_THROW(backend->prepare(w->stored, {}), Error);
 }
 
-// In a process of its own: afterwards the device does nothing more for whoever did it. Between two layers' matmuls an op writes to memory that is not there; or the
-// second matmul's weight is not there.
+// In a process of its own: afterwards the device does nothing more for whoever did it. Between two layers' matmuls an op writes to memory that is not there, behind one
+// that marks how far the step has come; or the second matmul's weight is not there.
 [[noreturn]] void run_into_a_fault(const CudaOptions& options, bool in_matmul) {
   try {
     Rng rng(17);
@@ -598,8 +598,9 @@ TEST_F(Cuda, DamagedFp8IsRefusedByName) {
     auto* const nowhere = reinterpret_cast<std::byte*>(uintptr_t{1} << 20);
     if (in_matmul) w[1].packed.data = nowhere;
     const Tensor x = backend->allocate_f32(2, 64), y = backend->allocate_f32(2, 64), z = backend->allocate_f32(2, 64);
-    std::vector<Op> ops = {Matmul{.out = {y}, .x = x, .w = {&w[0]}}, ScaleCap{.x = y, .scale = 2.0f}, Matmul{.out = {z}, .x = y, .w = {&w[1]}}};
-    if (!in_matmul) std::get<ScaleCap>(ops[1]).x = {nowhere, FormatId::f32, 2, 64, 256};
+    std::vector<Op> ops = {Matmul{.out = {y}, .x = x, .w = {&w[0]}}, RopeStore{.q = y, .k = {}, .v = {}, .angles = {}, .n_heads = 1, .n_kv_heads = 1, .head_dim = 64, .v_dim = 64, .kv = {}},
+                           ScaleCap{.x = y, .scale = 2.0f}, Matmul{.out = {z}, .x = y, .w = {&w[1]}}};
+    if (!in_matmul) std::get<ScaleCap>(ops[2]).x = {nowhere, FormatId::f32, 2, 64, 256};
     run_step(*backend, plain_step(2), ops);
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
@@ -610,7 +611,8 @@ TEST_F(Cuda, DamagedFp8IsRefusedByName) {
 
 TEST_F(Cuda, AFaultInAKernelBecomesAnError) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(run_into_a_fault({}, false), testing::ExitedWithCode(3), "CUDA fault.*illegal memory access.*CUDA_LAUNCH_BLOCKING=1");
+  EXPECT_EXIT(run_into_a_fault({}, false), testing::ExitedWithCode(3),
+              "CUDA fault.*illegal memory access.*come to rope_store between \"model.layers.6.mlp.down_proj.weight\" and \"model.layers.7.mlp.down_proj.weight\".*CUDA_LAUNCH_BLOCKING=1");
 }
 
 TEST_F(Cuda, AFaultIsReportedWithItsOpAndLayer) {

@@ -9,6 +9,8 @@ namespace ridge::cuda {
 
 inline std::string text_of(cudaError_t status) { return fmt::format("{} ({})", cudaGetErrorString(status), cudaGetErrorName(status)); }
 
+inline constexpr const char* kFaultAdvice = "run again with CUDA_LAUNCH_BLOCKING=1 in the environment to learn the op and the layer";
+
 // What a kernel may die of; the device then does nothing more for this process.
 inline bool is_fault(cudaError_t status) {
   switch (status) {
@@ -28,7 +30,7 @@ inline bool is_fault(cudaError_t status) {
 
 inline void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  if (is_fault(status)) fail("CUDA fault in a kernel before {}: {}; run again with CUDA_LAUNCH_BLOCKING=1 in the environment to learn the op and the layer", what, text_of(status));
+  if (is_fault(status)) fail("CUDA fault in a kernel before {}: {}; {}", what, text_of(status), kFaultAdvice);
   fail("CUDA: {} failed: {}", what, text_of(status));
 }
 
