@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <variant>
 
@@ -34,6 +35,7 @@ struct Weight {
   Tensor row_scales{};                       // f32 [1, rows]: one more factor for each output (fp8); empty: none
   Tensor packed;
   int64_t bytes = 0;                         // what one pass over it reads
+  std::string name{};                        // of the tensor it was made of, for messages
 };
 
 enum class NormKind : uint8_t { rms, layer, l2 };            // l2: by the root of the sum of squares plus eps

@@ -116,7 +116,7 @@ void save_model(const Checkpoint& checkpoint, const std::string& path) {
 }
 
 FormatId shape_format(const std::string& name) {
-  const auto id = find_format(name == "fp8" ? "fp8_e4m3" : name);
+  const auto id = format_called(name);
   if (!id) fail("--format {}: not known; use f32, f16, bf16, fp8, q8_0, q4_0, q4_1, q6_k, nvfp4 or mxfp4", name);
   return *id;
 }

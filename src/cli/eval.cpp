@@ -51,10 +51,17 @@ void perplexity(const EvalFlags& f) {
              p.seconds > 0 ? double(p.n_scored) / p.seconds : 0);
 }
 
+// Where results are compared with another implementation's: these flags would be overruled.
+EngineOptions exact_engine_options(const ModelFlags& how) {
+  for (const auto& [flag, value] : {std::pair{"--activations", how.activations}, {"--kv-cache-dtype", how.kv_format}})
+    if (value != "auto" && value != "f32") fail("{} {}: this compares in f32 throughout, KV included; leave the flag out, or see what it costs with `ridge eval perplexity`", flag, value);
+  return engine_options(how);
+}
+
 void logits(const EvalFlags& f) {
   const Checkpoint checkpoint = open_checkpoint(f.model);
   const std::vector<int32_t> ids = read_ids(f.ids);
-  Engine engine(checkpoint, exact_options(engine_options(f.how), int(ids.size()) + f.n_greedy));
+  Engine engine(checkpoint, exact_options(exact_engine_options(f.how), int(ids.size()) + f.n_greedy));
   const auto results = compute_logits(engine, {ids}, f.n_greedy);
   write_logits(f.out, results.at(0));
   fmt::print("{}: logits [{}, {}]{}\n", f.out, ids.size(), results[0].n_vocab, f.n_greedy > 0 ? fmt::format(", {} greedy tokens", f.n_greedy) : "");
@@ -67,6 +74,7 @@ void golden(const EvalFlags& f) {
     if (found.empty()) fail("{}: no golden case here (a folder with config.json and golden.safetensors)", folder);
     cases.insert(cases.end(), found.begin(), found.end());
   }
+  const EngineOptions options = exact_engine_options(f.how);
   Table table({{"case"}, {"way"}, {"logits", true}, {"greedy logits", true}, {"greedy", true}, {"result"}});
   Json all = Json::array();
   int n_failed = 0;
@@ -78,7 +86,7 @@ void golden(const EvalFlags& f) {
     const std::string name = folder.substr(folder.find_last_of('/', folder.size() - 2) + 1);
     for (const GoldenMode mode : modes) {
       try {
-        const GoldenReport r = check_golden(folder, mode, engine_options(f.how));
+        const GoldenReport r = check_golden(folder, mode, options);
         const bool passed = r.passed(f.tolerance);
         n_failed += !passed;
         table.add({name, std::string(name_of(mode)), fmt::format("{:.2e}", r.difference), fmt::format("{:.2e}", r.greedy_difference), fmt::format("{}/{}", r.n_agree, r.n_greedy), passed ? "ok" : "DIFFERS"});
@@ -112,7 +120,7 @@ void add_eval(CLI::App& app) {
   p->footer("\nExample:\n  ridge eval perplexity smollm2 --text wiki.test.raw --context 1024 --windows 64 --activations f32");
   p->callback([f] { perplexity(*f); });
 
-  auto* l = sub->add_subcommand("logits", "Logits of given tokens, to compare with another implementation (f32 activations)");
+  auto* l = sub->add_subcommand("logits", "Logits of given tokens, to compare with another implementation (f32 activations and KV)");
   l->add_option("model", f->model, "The model")->required();
   l->add_option("--ids", f->ids, "A file with a JSON list of token ids")->required();
   l->add_option("--out", f->out, "The .safetensors file to write: logits [T,V], greedy [N], greedy_logits [N,V]")->required();
@@ -120,7 +128,7 @@ void add_eval(CLI::App& app) {
   add_model_flags(*l, f->how);
   l->callback([f] { logits(*f); });
 
-  auto* g = sub->add_subcommand("golden", "Check folders with a checkpoint and golden.safetensors");
+  auto* g = sub->add_subcommand("golden", "Check folders with a checkpoint and golden.safetensors (f32 activations and KV)");
   g->add_option("folders", f->folders, "Folders, or folders of folders")->required();
   g->add_option("--tolerance", f->tolerance, "Largest difference of a logit")->capture_default_str();
   g->add_flag("--all-ways", f->all_modes, "Also chunked, batched and preempted");

@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/inspect_cost.h"
 #include "cli/machine.h"
+#include "cli/model_flags.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "engine/compatibility.h"
@@ -25,7 +26,7 @@ namespace ridge {
 namespace {
 
 struct InspectFlags {
-  std::string model, weights;
+  std::string model, weights, kv_format = "auto";
   bool tensors = false, metadata = false, json = false, compat = false, chat_template = false, list = false;
   int context = 0, batch = 1;
 };
@@ -37,7 +38,7 @@ struct Findings {
   std::vector<Component> components;
   int64_t n_params = 0, bytes = 0, kv_bytes_per_token = 0, kv_bytes_held = 0;     // held: by a sequence of the context's length
   int context = 0;
-  std::string family, tokenizer, activations, problem;              // problem: why it cannot run
+  std::string family, tokenizer, activations, kv_format, problem;            // problem: why it cannot run
   std::vector<std::string> ropes;
   TokenCost cost;
 };
@@ -54,7 +55,7 @@ bool is_config_alone(const std::string& model) {
 }
 
 Checkpoint open_inspected(const InspectFlags& flags) {
-  const auto format = flags.weights.empty() ? FormatId::unknown : find_format(flags.weights).value_or(FormatId::unknown);
+  const auto format = flags.weights.empty() ? FormatId::unknown : format_called(flags.weights).value_or(FormatId::unknown);
   if (!flags.weights.empty() && format == FormatId::unknown) fail("--weights {}: no such format; `ridge inspect --list` names them", flags.weights);
   Checkpoint c;
   if (is_config_alone(flags.model) && std::filesystem::is_regular_file(flags.model)) {
@@ -69,8 +70,9 @@ Checkpoint open_inspected(const InspectFlags& flags) {
 
 int64_t n_numbers(const StoredWeight& w) { return w.rows * w.cols; }
 
-Findings look_into(const Checkpoint& c, int context, int batch) {
+Findings look_into(const Checkpoint& c, const InspectFlags& flags) {
   Findings f;
+  const ModelOptions options{.kv_format = resolve_kv_format({.kv_format = kv_format_of(flags.kv_format)})};
   std::set<std::string> proper;                        // not the scales that a container lists as tensors of their own
   for (const TensorInfo& info : model_tensors(*c.weights)) proper.insert(info.name);
   for (const TensorInfo& info : c.weights->tensors()) {
@@ -98,11 +100,12 @@ Findings look_into(const Checkpoint& c, int context, int batch) {
   }
   try {
     DryBackend dry;
-    const auto model = load_model(c, dry, {});
+    const auto model = load_model(c, dry, options);
     f.family = model->family;
     f.activations = activations_text(FormatId::unknown, *model);
-    f.context = context > 0 ? context : model->max_context;
-    f.cost = cost_of_token(*model, f.context, batch);
+    f.kv_format = format(options.kv_format).name;
+    f.context = flags.context > 0 ? flags.context : model->max_context;
+    f.cost = cost_of_token(*model, f.context, flags.batch);
     f.kv_bytes_per_token = f.cost.kv_bytes_per_token;
     for (const KvGroupCost& g : f.cost.kv_groups) f.kv_bytes_held += g.bytes_held;
     if (c.weights->tensors().empty()) f.n_params = f.cost.n_params, f.bytes = f.cost.weight_bytes;
@@ -133,7 +136,7 @@ void print_json(const Checkpoint& c, const Findings& f, const InspectFlags& flag
   const Machine machine = this_machine();
   Json all = {{"name", c.name}, {"path", c.path}, {"container", c.weights->container()}, {"family", f.family}, {"parameters", f.n_params}, {"bytes", f.bytes}, {"components", Json::array()},
               {"tokenizer", f.tokenizer}, {"has_chat_template", !c.chat_template.empty()}, {"bos_token", c.bos_token}, {"eos_token", c.eos_token}, {"eos_ids", c.eos_ids}, {"rope", f.ropes},
-              {"context", f.context}, {"kv_bytes_per_token", f.kv_bytes_per_token}, {"memory_available", machine.available_bytes}, {"fits", f.problem.empty() && fits(f, machine)},
+              {"context", f.context}, {"kv_format", f.kv_format}, {"kv_bytes_per_token", f.kv_bytes_per_token}, {"memory_available", machine.available_bytes}, {"fits", f.problem.empty() && fits(f, machine)},
               {"runs", f.problem.empty()}, {"problem", f.problem}, {"activations", f.activations}, {"config", c.config}, {"generation_config", c.generation_config}};
   if (f.problem.empty()) all["cost"] = json_of(f.cost);
   for (const Component& x : f.components) all["components"].push_back({{"name", x.name}, {"tensors", x.n_tensors}, {"parameters", x.n_params}, {"bytes", x.bytes}, {"formats", x.formats}});
@@ -173,7 +176,7 @@ void print_report(const Checkpoint& c, const Findings& f) {
     line("runs", "no: " + f.problem);
     return;
   }
-  print_cost(f.cost);
+  print_cost(f.cost, f.kv_format);
   const Machine machine = this_machine();
   if (!f.components.empty()) line("activations", f.activations);         // promised weights do not say how they are stored
   const int64_t needed = f.bytes + f.kv_bytes_held;
@@ -198,9 +201,9 @@ void inspect(const InspectFlags& flags) {
   if (flags.list) return print_known();
   if (flags.model.empty()) fail("which model? ridge inspect MODEL, or ridge inspect --list for what there is");
   const Checkpoint c = open_inspected(flags);
-  if (flags.json) return print_json(c, look_into(c, flags.context, flags.batch), flags);
+  if (flags.json) return print_json(c, look_into(c, flags), flags);
   const bool part = flags.tensors || flags.metadata || flags.chat_template;
-  if (!part) print_report(c, look_into(c, flags.context, flags.batch));
+  if (!part) print_report(c, look_into(c, flags));
   if (flags.tensors) fmt::print("{}", tensor_table(c).aligned());
   if (flags.metadata)
     for (const auto& [key, value] : c.metadata.items()) fmt::print("{} = {}\n", key, value.dump(-1, ' ', false, Json::error_handler_t::replace));
@@ -222,6 +225,7 @@ void add_inspect(CLI::App& app) {
   sub->add_option("-c,--ctx-size,--context", f->context, "Context length to reckon with; 0: the model's")->check(CLI::NonNegativeNumber);
   sub->add_option("--batch", f->batch, "Sequences that decode together, to reckon with")->check(CLI::Range(1, 1 << 20));
   sub->add_option("--weights", f->weights, "Reckon as if all matrices were in this format (q4_0, nvfp4, ...)");
+  add_kv_flag(*sub, f->kv_format);
   sub->callback([f] { inspect(*f); });
 }
 

@@ -22,13 +22,13 @@ std::vector<std::string> format_names() {
 
 }  // namespace
 
-void print_cost(const TokenCost& c) {
+void print_cost(const TokenCost& c, std::string_view kv_format) {
   const double all = c.weights_per_token + c.kv_per_token;
   fmt::print("parameters    {} in all, {} active for a token, {} of them streamed (a table gives one row)\n", count_text(c.n_params), count_text(c.n_active), count_text(c.n_streamed));
   fmt::print("weights       {} held, {} read per decoded token at batch {}\n", human_bytes(double(c.weight_bytes)), human_bytes(c.weights_per_token), c.batch);
   double held = 0;
   for (const KvGroupCost& g : c.kv_groups) held += double(g.bytes_held);
-  fmt::print("KV cache      {} per token; at {} tokens of context {} held and {} read per decoded token\n", human_bytes(double(c.kv_bytes_per_token)), c.context, human_bytes(held),
+  fmt::print("KV cache      {} per token ({}); at {} tokens of context {} held and {} read per decoded token\n", human_bytes(double(c.kv_bytes_per_token)), kv_format, c.context, human_bytes(held),
              human_bytes(c.kv_per_token));
   Table table({{"a decoded token reads"}, {"parameters", true}, {"active", true}, {"held", true}, {"read", true}, {"share", true}});
   for (const ComponentCost& x : c.components)

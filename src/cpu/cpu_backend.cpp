@@ -72,7 +72,7 @@ class CpuBackend : public Backend {
       fail("tensor {} is stored as {}, which cannot be decoded: convert the checkpoint to bf16, q8_0 or nvfp4", stored.name, format(stored.format).name);
     widest_ = std::max(widest_, stored.cols);
     const StoredWeight& kept = tables_.emplace_back(stored);
-    Weight table{.format = stored.format, .rows = stored.rows, .cols = stored.cols, .scale = stored.scale};
+    Weight table{.format = stored.format, .rows = stored.rows, .cols = stored.cols, .scale = stored.scale, .name = stored.name};
     table.packed = {reinterpret_cast<std::byte*>(const_cast<StoredWeight*>(&kept)), FormatId::unknown, stored.rows, stored.cols, 0};
     for (const Tensor* plane : {&stored.codes, &stored.scales, &stored.zeros, &stored.index}) table.bytes += plane->bytes();
     return table;

@@ -265,7 +265,7 @@ Weight pack_weight(const StoredWeight& stored, Arithmetic arithmetic, const std:
   const bool is_fp8 = stored.format == FormatId::fp8_e4m3 || stored.format == FormatId::fp8_e5m2;
   const FormatId kept = pack_row ? stored.format : is_fp8 ? FormatId::bf16 : FormatId::f32;
   if (arithmetic.k_block != 64 || arithmetic.x != FormatId::i8 || kept != FormatId::q4_0 || !pairs_suit(stored, team)) arithmetic.k_block = 32;
-  Weight w{.format = kept, .arithmetic = arithmetic, .rows = stored.rows, .cols = stored.cols};
+  Weight w{.format = kept, .arithmetic = arithmetic, .rows = stored.rows, .cols = stored.cols, .name = stored.name};
   const Panel panel = panel_of(w);
   const int64_t n_superblocks = superblocks_of(stored.cols), n_panels = panels_of(stored.rows), bytes = superblock_bytes(panel), panel_bytes = n_superblocks * bytes;
   if (!has_integer_codes(panel)) w.arithmetic = {};                       // plain numbers are multiplied in f32 whatever is asked for

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "backend/op_place.h"
 #include "base/check.h"
 #include "cuda/kernels/flash.h"
 #include "cuda/kernels/gemm.h"
@@ -29,9 +30,12 @@ class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const CudaOptions& options) : options_(options) {
     if (const std::string reason = cuda_unavailable_reason(); !reason.empty()) fail("--device cuda: {}", reason);
+    if (options.blocking) options_.graphs = false;
     CUDA_TRY(cudaSetDevice(options.device));
     CUDA_TRY(cudaGetDeviceProperties(&properties_, options.device));
     CUDA_TRY(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    CUDA_TRY(cudaMallocHost(&mark_, sizeof *mark_));
+    launch_.mark.at = mark_;
     weights_ = std::make_unique<WeightStore>(stream_, options.check_f32, [this](int64_t n_bytes) { return allocate(n_bytes); });
   }
 
@@ -44,6 +48,7 @@ class CudaBackend final : public Backend {
     if (top_) cudaFreeHost(top_);
     if (landing_) cudaFreeHost(landing_);
     if (pinned_step_) cudaFreeHost(pinned_step_);
+    if (mark_) cudaFreeHost(mark_);
     cudaStreamDestroy(stream_);
   }
 
@@ -93,6 +98,7 @@ class CudaBackend final : public Backend {
     while (few_bucket < n_few) few_bucket *= 2;
     if (n_few == step.n_tokens()) few_bucket = n_few;
     n_logits_ = step.n_logits();
+    *mark_ = -1;
     launch_.stream = stream_;
     launch_.step = step.view_at(device_step_);
     launch_.max_context = longest;
@@ -125,8 +131,12 @@ class CudaBackend final : public Backend {
       const auto seen = seen_.find(key_);
       const bool capture = options_.graphs && seen != seen_.end() && seen->second == print;
       if (capture) CUDA_TRY(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-      launch_all(ops_, launch_);
-      if (peaks_ && n_logits_ > 0 && writes_logits()) find_peaks(peaks_, watched_.slice_rows(0, n_logits_), peak_state_, launch_);
+      if (options_.blocking) launch_all(ops_, launch_, [this](size_t first, size_t n) { await([&] { return place_of(ops_, first, n); }); });
+      else launch_all(ops_, launch_);
+      if (peaks_ && n_logits_ > 0 && writes_logits()) {
+        find_peaks(peaks_, watched_.slice_rows(0, n_logits_), peak_state_, launch_);
+        if (options_.blocking) await([] { return "find_peaks"; });
+      }
       if (capture) {
         cudaGraph_t graph;
         Graph made{.print = print};
@@ -139,7 +149,10 @@ class CudaBackend final : public Backend {
       seen_[key_] = print;
     }
     replaying_ = false;
-    CUDA_TRY(cudaStreamSynchronize(stream_));
+    const cudaError_t status = cudaStreamSynchronize(stream_);
+    if (const int at = *static_cast<volatile int32_t*>(mark_); is_fault(status) && at >= 0 && at < int(ops_.size()))
+      fail("CUDA fault in a kernel: {}; the step had come to {}, or near it; {}", text_of(status), place_of(ops_, size_t(at), 1), kFaultAdvice);
+    CUDA_TRY(status);
     CUDA_TRY(cudaGetLastError());
   }
 
@@ -172,14 +185,21 @@ class CudaBackend final : public Backend {
     }
     launch_.stream = stream_;
     find_top(top_, rows, launch_);
-    CUDA_TRY(cudaStreamSynchronize(stream_));
-    CUDA_TRY(cudaGetLastError());
+    await([] { return "find_top"; });
     return top_;
   }
 
  private:
   using Key = std::tuple<int, int, int, int>;                                // tokens, logit rows, context bucket, rows of sequences with few
   struct Graph { cudaGraphExec_t exec = nullptr; uint64_t print = 0; };      // print: of the ops it was captured from
+
+  // For what was launched since the stream was last waited for: that is where a fault was.
+  template <class Name>
+  void await(Name&& name) {
+    cudaError_t status = cudaStreamSynchronize(stream_);
+    if (status == cudaSuccess) status = cudaGetLastError();
+    if (status != cudaSuccess) fail("CUDA fault in {}: {}", name(), text_of(status));
+  }
 
   void drop_graphs() {
     for (auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph.exec);
@@ -213,7 +233,7 @@ class CudaBackend final : public Backend {
     };
     if (const auto* a = std::get_if<PagedAttention>(&op)) grow(launch_.attention_scratch, launch_.attention_scratch_bytes, attention_scratch_needed(*a, launch_));
     if (const auto* m = std::get_if<Matmul>(&op)) grow(launch_.matmul_scratch, launch_.matmul_scratch_bytes, tiles_bytes(m->x.rows, m->x.cols));
-    if (const auto* a = std::get_if<Activate>(&op)) grow(launch_.activated, launch_.activated_bytes, a->out.rows <= 8 ? a->out.rows * round_up(a->out.cols, 64) * 2 : tiles_bytes(a->out.rows, a->out.cols));
+    if (const auto* a = std::get_if<Activate>(&op)) grow(launch_.activated, launch_.activated_bytes, a->out.rows <= kFewTokens ? a->out.rows * round_up(a->out.cols, 64) * 2 : tiles_bytes(a->out.rows, a->out.cols));
   }
 
   CudaOptions options_;
@@ -226,6 +246,7 @@ class CudaBackend final : public Backend {
   std::byte* pinned_step_ = nullptr;
   std::byte* device_step_ = nullptr;
   int64_t step_bytes_ = 0;
+  int32_t* mark_ = nullptr;                                                  // pinned: an op that the step has come to, -1 before the first layer
   std::byte* landing_ = nullptr;                                             // pinned: downloads
   Tensor watched_;                                                           // logits whose peaks are wanted
   std::byte* peak_state_ = nullptr;

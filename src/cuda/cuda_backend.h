@@ -11,6 +11,7 @@ struct CudaOptions {
   int device = 0;
   bool check_f32 = false;                    // f32 products and activations: slow, for comparing with the reference; otherwise bf16 activations in matmuls
   bool graphs = true;
+  bool blocking = false;                     // every op is waited for, so that a fault is reported with its op and layer; without graphs, slow
 };
 
 // Why there is no CUDA here ("built without CUDA", "no driver", "no device", "compute capability 7.5 is below 8.0"), or empty when there is.

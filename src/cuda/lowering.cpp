@@ -14,8 +14,12 @@ class Lowering {
  public:
   Lowering(const std::vector<Op>& ops, const Launch& launch) : ops_(ops), launch_(launch) {}
 
-  void run() {
-    for (size_t i = 0; i < ops_.size();) i += std::visit([&](const auto& op) { return emit(op, i); }, ops_[i]);
+  void run(const std::function<void(size_t, size_t)>& after_each) {
+    for (size_t i = 0, n; i < ops_.size(); i += n) {
+      launch_.mark.op = int32_t(i);
+      n = std::visit([&](const auto& op) { return emit(op, i); }, ops_[i]);
+      if (after_each) after_each(i, n);
+    }
   }
 
  private:
@@ -138,8 +142,7 @@ class Lowering {
   template <class Other> static Access access_of(const Other&, const Tensor&) { return {true}; }       // not known: it might
 
   const std::vector<Op>& ops_;
-  const Launch& launch_;
-  static constexpr int kFewTokens = 8;
+  Launch launch_;
   const AddNorm* added_ = nullptr;           // whose addition is done
   const std::byte* activated_ = nullptr;     // the tensor that launch_.activated holds in bf16 for the op at activated_for_
   size_t activated_for_ = 0;
@@ -203,7 +206,7 @@ class Mixer {
 
 bool supports(const Op& op) { return std::visit(Supports{}, op); }
 
-void launch_all(const std::vector<Op>& ops, const Launch& launch) { Lowering(ops, launch).run(); }
+void launch_all(const std::vector<Op>& ops, const Launch& launch, const std::function<void(size_t first, size_t n)>& after_each) { Lowering(ops, launch).run(after_each); }
 
 uint64_t fingerprint(const std::vector<Op>& ops) {
   Mixer mixer;

@@ -9,6 +9,7 @@
 //   norm or attention, matmul             the result leaves as tiles of the matmul's input           from 65 tokens on, where nothing else reads it
 //   gate and up matmul, activation, matmul  the same, after activation where the sums end            the same
 #pragma once
+#include <functional>
 #include <vector>
 
 #include "cuda/kernels/kernels.h"
@@ -18,7 +19,8 @@ namespace ridge::cuda {
 // Whether there is a kernel for the op in this form.
 bool supports(const Op& op);
 
-void launch_all(const std::vector<Op>& ops, const Launch& launch);
+// `after_each` (may be empty): after the launches of ops [first, first + n), which went together.
+void launch_all(const std::vector<Op>& ops, const Launch& launch, const std::function<void(size_t first, size_t n)>& after_each = {});
 
 // Which tensors and weights the ops name, in order: two steps of the same shape and fingerprint may use the same graph.
 uint64_t fingerprint(const std::vector<Op>& ops);

@@ -133,7 +133,7 @@ Source source_of(const StoredWeight& w, Findings& found) {
 
 Weight WeightStore::prepare(const StoredWeight& stored, Arithmetic arithmetic) {
   if (check_f32_) {
-    Weight w{.format = stored.format, .arithmetic = arithmetic, .rows = stored.rows, .cols = stored.cols};
+    Weight w{.format = stored.format, .arithmetic = arithmetic, .rows = stored.rows, .cols = stored.cols, .name = stored.name};
     w.arithmetic.x = FormatId::f32;
     w.packed = upload_decoded(stored);                                       // decode_stored_row has the scale in
     w.bytes = w.packed.bytes();
@@ -141,7 +141,7 @@ Weight WeightStore::prepare(const StoredWeight& stored, Arithmetic arithmetic) {
   }
   const auto packed = [&](const Source& source) {
     Weight w{.format = is_plain(source.raw.format) ? FormatId::bf16 : source.raw.format, .arithmetic = {.x = FormatId::bf16, .k_block = source.raw.block_scales ? 128 : 32},
-             .rows = stored.rows, .cols = stored.cols};
+             .rows = stored.rows, .cols = stored.cols, .name = stored.name};
     if (!source.decoded) w.scale = stored.scale;
     w.bytes = packed_bytes(source.raw, w.rows, w.cols);
     w.packed = {allocate_(w.bytes), FormatId::u8, 1, w.bytes, w.bytes};
@@ -165,7 +165,7 @@ Weight WeightStore::prepare(const StoredWeight& stored, Arithmetic arithmetic) {
 }
 
 Weight WeightStore::prepare_table(const StoredWeight& stored) {
-  Weight w{.format = stored.format, .rows = stored.rows, .cols = stored.cols};
+  Weight w{.format = stored.format, .rows = stored.rows, .cols = stored.cols, .name = stored.name};
   constexpr FormatId kReadable[] = {FormatId::q8_0, FormatId::q4_0, FormatId::q4_1, FormatId::nvfp4, FormatId::mxfp4, FormatId::fp8_e4m3};
   const bool readable = is_plain(stored.format) || std::ranges::find(kReadable, stored.format) != std::end(kReadable);
   if (readable && !stored.transposed && !stored.scales && stored.codes.format == stored.format) {

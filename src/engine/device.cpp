@@ -24,7 +24,7 @@ std::string resolve_device(const std::string& device) {
 std::unique_ptr<Backend> make_backend(const EngineOptions& options) {
   if (resolve_device(options.device) == "cuda") {
     if (!options.isa.empty()) fail("device cuda has no ISAs to choose from ('{}' was asked for): leave it out, or use device cpu", options.isa);
-    return make_cuda_backend({.check_f32 = options.activations == FormatId::f32});
+    return make_cuda_backend({.check_f32 = options.activations == FormatId::f32, .blocking = options.blocking_launches});
   }
   if (options.n_threads < 0 || options.n_threads > 4096) fail("threads = {}: must be 0 (one per core) to 4096", options.n_threads);
   if (resolve_device(options.device) == "ref") {

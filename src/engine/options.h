@@ -29,6 +29,7 @@ struct EngineOptions {
   bool prefix_cache = false;                 // keep what finished sequences computed, for those that begin alike
   int64_t swap_bytes = 0;                    // of host memory for preempted sequences; 0: they are always computed again
   bool profile = false;                      // time every op
+  bool blocking_launches = false;            // cuda: every op is waited for, so that a fault names its op and layer
   std::function<void(double share, const std::string& what)> progress;
 };
 

@@ -15,7 +15,8 @@ class DryBackend : public Backend {
     return kept_.back().get();
   }
   Weight prepare(const StoredWeight& w, Arithmetic arithmetic) override {
-    return {.format = w.format, .arithmetic = arithmetic, .rows = w.rows, .cols = w.cols, .scale = w.scale, .packed = w.codes, .bytes = w.codes.bytes() + w.scales.bytes()};
+    return {.format = w.format, .arithmetic = arithmetic, .rows = w.rows, .cols = w.cols, .scale = w.scale, .packed = w.codes, .bytes = w.codes.bytes() + w.scales.bytes(),
+            .name = w.name};
   }
   Weight prepare_table(const StoredWeight& w) override { return prepare(w, {}); }
   Tensor upload(const float* values, int64_t n) override {

@@ -33,7 +33,7 @@ class RefBackend : public Backend {
   Weight prepare(const StoredWeight& stored, Arithmetic arithmetic) override {
     if (!format(stored.format).readable)
       fail("tensor {} is stored as {}, which cannot be decoded: convert the checkpoint to bf16, q8_0 or nvfp4", stored.name, format(stored.format).name);
-    Weight weight{.format = stored.format, .arithmetic = arithmetic, .rows = stored.rows, .cols = stored.cols, .scale = stored.scale};
+    Weight weight{.format = stored.format, .arithmetic = arithmetic, .rows = stored.rows, .cols = stored.cols, .scale = stored.scale, .name = stored.name};
     for (const Tensor* plane : {&stored.codes, &stored.scales, &stored.zeros, &stored.index}) weight.bytes += plane->bytes();
     if (stored.rows * stored.cols <= kLargestDecodedCopy / 4) {
       weight.packed = allocate_f32(stored.rows, stored.cols);

@@ -296,6 +296,15 @@ class Commands(RidgeTest):
         self.assertIn("147.5 kB", self.ridge("inspect", qwen))
         self.assertIn("nvfp5", self.refused("inspect", qwen, "--weights", "nvfp5"))
 
+    def test_inspect_reckons_with_the_type_of_the_kv_cache(self):
+        qwen = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data", "configs", "qwen3-8b.json")
+        for name, bytes_of_a_head in (("f16", 256), ("bf16", 256), ("f32", 512), ("fp8", 132), ("fp8_e4m3", 132)):
+            report = json.loads(self.ridge("inspect", qwen, "--json", "--kv-cache-dtype", name))
+            self.assertEqual(report["cost"]["kv_bytes_per_token"], 2 * 36 * 8 * bytes_of_a_head)
+            self.assertEqual(report["kv_format"], name.replace("fp8_e4m3", "fp8").replace("fp8", "fp8_e4m3"))
+        self.assertIn("76.0 kB per token (fp8_e4m3)", self.ridge("inspect", qwen, "--kv-cache-dtype", "fp8"))
+        self.assertIn("fp8", self.refused("inspect", qwen, "--kv-cache-dtype", "fp9"))
+
     def test_inspect_lists_what_there_is(self):
         known = json.loads(self.ridge("inspect", "--list", "--json"))
         for kind, name in (("families", "llama"), ("formats", "q4_0"), ("rope", "yarn"), ("kv_policies", "window")):
@@ -416,6 +425,9 @@ class Commands(RidgeTest):
             self.skipTest("tests/data/golden/llama is not there")
         report = json.loads(self.ridge("eval", "golden", case, "--json", "--all-ways"))
         self.assertEqual([r["passed"] for r in report], [True] * 4)
+        self.assertEqual(json.loads(self.ridge("eval", "golden", case, "--json", "--kv-cache-dtype", "f32"))[0]["passed"], True)
+        for flag, value in (("--kv-cache-dtype", "fp8"), ("--activations", "i8")):
+            self.assertIn(f"{flag} {value}", self.refused("eval", "golden", case, flag, value))
         changed = self.path("llama")
         shutil.copytree(case, changed)
         os.chmod(changed, 0o755)

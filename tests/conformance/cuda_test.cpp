@@ -583,20 +583,57 @@ TEST_F(Cuda, DamagedFp8IsRefusedByName) {
   EXPECT_THROW(backend->prepare(w->stored, {}), Error);
 }
 
-// In a process of its own: afterwards the device does nothing more for whoever did it.
+// In a process of its own: afterwards the device does nothing more for whoever did it. Between two layers' matmuls an op writes to memory that is not there, behind one
+// that marks how far the step has come; or the second matmul's weight is not there.
+[[noreturn]] void run_into_a_fault(const CudaOptions& options, bool in_matmul) {
+  try {
+    Rng rng(17);
+    auto backend = make_cuda_backend(options);
+    Weight w[2];
+    for (int layer = 0; layer < 2; ++layer) {
+      const auto stored = stored_as(rng, {FormatId::bf16}, 64, 64);
+      stored->stored.name = "model.layers." + std::to_string(6 + layer) + ".mlp.down_proj.weight";
+      w[layer] = backend->prepare(stored->stored, {});
+    }
+    auto* const nowhere = reinterpret_cast<std::byte*>(uintptr_t{1} << 20);
+    if (in_matmul) w[1].packed.data = nowhere;
+    const Tensor x = backend->allocate_f32(2, 64), y = backend->allocate_f32(2, 64), z = backend->allocate_f32(2, 64);
+    std::vector<Op> ops = {Matmul{.out = {y}, .x = x, .w = {&w[0]}}, RopeStore{.q = y, .k = {}, .v = {}, .angles = {}, .n_heads = 1, .n_kv_heads = 1, .head_dim = 64, .v_dim = 64, .kv = {}},
+                           ScaleCap{.x = y, .scale = 2.0f}, Matmul{.out = {z}, .x = y, .w = {&w[1]}}};
+    if (!in_matmul) std::get<ScaleCap>(ops[2]).x = {nowhere, FormatId::f32, 2, 64, 256};
+    run_step(*backend, plain_step(2), ops);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    std::_Exit(3);
+  }
+  std::_Exit(0);
+}
+
 TEST_F(Cuda, AFaultInAKernelBecomesAnError) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto fault = [] {
-    try {
-      auto backend = make_cuda_backend({});
-      run_step(*backend, plain_step(2), {ScaleCap{.x = {reinterpret_cast<std::byte*>(uintptr_t{1} << 20), FormatId::f32, 2, 64, 256}, .scale = 2.0f}});
-    } catch (const Error& error) {
-      std::fprintf(stderr, "%s\n", error.what());
-      std::_Exit(3);
-    }
-    std::_Exit(0);
-  };
-  EXPECT_EXIT(fault(), testing::ExitedWithCode(3), "illegal memory access");
+  EXPECT_EXIT(run_into_a_fault({}, false), testing::ExitedWithCode(3),
+              "CUDA fault.*illegal memory access.*come to rope_store between \"model.layers.6.mlp.down_proj.weight\" and \"model.layers.7.mlp.down_proj.weight\".*CUDA_LAUNCH_BLOCKING=1");
+}
+
+TEST_F(Cuda, AFaultIsReportedWithItsOpAndLayer) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(run_into_a_fault({.blocking = true}, false), testing::ExitedWithCode(3),
+              "CUDA fault in scale_cap between \"model.layers.6.mlp.down_proj.weight\" and \"model.layers.7.mlp.down_proj.weight\" .layer 6 or 7.: .*illegal memory access");
+  EXPECT_EXIT(run_into_a_fault({.blocking = true}, true), testing::ExitedWithCode(3), "CUDA fault in matmul \"model.layers.7.mlp.down_proj.weight\" .layer 7.: ");
+}
+
+TEST_F(Cuda, WaitingForEveryOpChangesNoBit) {
+  Matrix results[2];
+  for (const bool blocking : {false, true}) {
+    Rng rng(18);
+    const auto stored = stored_as(rng, {FormatId::q8_0}, 96, 64);
+    auto backend = make_cuda_backend({.blocking = blocking});
+    const Weight w = backend->prepare(stored->stored, {});
+    const Tensor x = put(*backend, random_matrix(rng, 3, 64)), out = backend->allocate_f32(3, 96);
+    for (int i = 0; i < 3; ++i) run_step(*backend, plain_step(3), {Matmul{.out = {out}, .x = x, .w = {&w}}});
+    results[blocking] = get(*backend, out);
+  }
+  expect_same(results[1], results[0], "blocking");
 }
 
 // Attention of sequences over shuffled pages whose other positions hold NaNs: nothing may depend on them.

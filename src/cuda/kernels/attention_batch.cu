@@ -264,7 +264,7 @@ void launch(const PagedAttention& op, const Launch& l) {
 
 // Where the blocks are enough for all multiprocessors and no context is so long that the others would wait for its block.
 bool batch_attention_takes(const PagedAttention& op, const Launch& l) {
-  return flash_supports(op) && op.q.rows > 8 && op.q.rows <= l.n_few_rows && op.q.rows * op.n_kv_heads * 8 >= l.n_sms * 7 && l.max_context <= kMaxContext;
+  return flash_supports(op) && op.q.rows > kFewTokens && op.q.rows <= l.n_few_rows && op.q.rows * op.n_kv_heads * 8 >= l.n_sms * 7 && l.max_context <= kMaxContext;
 }
 
 void batch_attention(const PagedAttention& op, const Launch& l) {

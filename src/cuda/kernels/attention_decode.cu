@@ -74,7 +74,7 @@ __device__ float load_from_rank(const float* shared, int rank) {
 // `folds`: the blocks of a row and KV head are a cluster, with a tile for each at most, and write the result.
 template <class T, int kDim, bool kRotates, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step,
-                                                                 float* partial, int n_tiles, bool folds) {
+                                                                 float* partial, int n_tiles, bool folds, [[maybe_unused]] Mark mark) {
   constexpr int kThreads = kWarps * 32, kRowBytes = kRowBytesOf<T, kDim>, kChunks = kRowBytes / 16, kQueryStride = 2 * kDim + 16, kOwn = kDim / 32;
   extern __shared__ __align__(1024) std::byte memory[];
   Shared<T, kDim>& s = *reinterpret_cast<Shared<T, kDim>*>(memory);
@@ -146,6 +146,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
       if (rotation.k_norm.weight) asm volatile("prefetch.global.L2 [%0];" ::"l"(rotation.k_norm.weight + kv_head * rotation.k_norm.head_stride + d));
     }
     for (int i = share * kQueryStride / 4 + threadIdx.x; i < 16 * kQueryStride / 4; i += kThreads) reinterpret_cast<uint32_t*>(s.queries)[i] = 0;
+    leave(mark);
   }
   await_predecessors();
 
@@ -452,7 +453,7 @@ void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l)
   const int n_warps = n_blocks == n_tiles ? 8 : 4;
   const auto kernel = n_warps == 8 ? decode_tile_kernel<T, kDim, kRotates, 8> : decode_tile_kernel<T, kDim, kRotates, 4>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  launch_kernel_as({.cluster = folds ? n_blocks : 1}, kernel, dim3(n_blocks, op.n_kv_heads, op.q.rows), n_warps * 32, bytes, l.stream, op, rotation, l.step, l.attention_scratch, n_tiles, folds);
+  launch_kernel_as({.cluster = folds ? n_blocks : 1}, kernel, dim3(n_blocks, op.n_kv_heads, op.q.rows), n_warps * 32, bytes, l.stream, op, rotation, l.step, l.attention_scratch, n_tiles, folds, l.mark);
   if (!folds) fold_tiles(op, n_tiles, l);
 }
 
@@ -469,7 +470,7 @@ void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l)
 }  // namespace
 
 bool decode_attention_takes(const PagedAttention& op, const Launch& l) {
-  return flash_supports(op) && op.q.rows > 0 && op.q.rows <= l.n_few_rows && (op.q.rows <= 8 || op.q.rows * op.n_kv_heads * tiles(l) <= kMaxBlocks);
+  return flash_supports(op) && op.q.rows > 0 && op.q.rows <= l.n_few_rows && (op.q.rows <= kFewTokens || op.q.rows * op.n_kv_heads * tiles(l) <= kMaxBlocks);
 }
 
 void decode_attention(const PagedAttention& op, const Launch& l) { launch<false>(op, {}, l); }

@@ -31,9 +31,8 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int kTeam = 8;                                                    // warps
-constexpr int kMaxTokens = 8;
 constexpr int kAloneBytes = 116 << 10;                                      // of shared memory: two blocks of this do not fit
-static_assert(kTeam * 32 == kNormThreads);
+static_assert(kTeam * 32 == kNormThreads && kFewTokens == 8);
 
 struct Part {                                                               // one weight of the op
   const std::byte* units;
@@ -334,7 +333,7 @@ bool run(Few f, const Launch& l, bool only_ask) {
 }
 
 bool run(const Matmul& op, const Around& around, const Launch& l, bool only_ask) {
-  if (op.x.rows < 1 || op.x.rows > kMaxTokens || l.compute_capability < 90 || op.x.cols % 4 > 0 || op.x.stride % 16 > 0) return false;
+  if (op.x.rows < 1 || op.x.rows > kFewTokens || l.compute_capability < 90 || op.x.cols % 4 > 0 || op.x.stride % 16 > 0) return false;
   Few f{};
   const Weight* first = nullptr;
   for (int i = 0; i < 3; ++i) {

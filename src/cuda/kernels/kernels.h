@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "backend/backend.h"
+#include "cuda/lib/mark.h"
 
 namespace ridge::cuda {
 
@@ -12,6 +13,9 @@ constexpr bool kHasSm90a = true;
 #else
 constexpr bool kHasSm90a = false;
 #endif
+
+// Steps of up to so many tokens have kernels of their own: tokens are the 8 columns of one mma.
+constexpr int kFewTokens = 8;
 
 struct Launch {
   cudaStream_t stream;
@@ -26,6 +30,7 @@ struct Launch {
   int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for
   int compute_capability;                    // 90: sm_90
   int n_few_rows;                            // at least the rows of sequences with few rows in this step (kernels/flash.h); all rows, or a power of two
+  Mark mark;                                 // left by kernels that put K and V into pages: once a layer
 };
 
 void embed(const Embed& op, const Launch& launch);

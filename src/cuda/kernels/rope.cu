@@ -57,7 +57,7 @@ constexpr int kManyFrom = 65;                                               // t
 // waits for another costs 0.7 us. kFp8: so are K and V stored.
 template <int kOwn, bool kFp8>
 __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const __grid_constant__ RopeStore op, const __grid_constant__ NormOfHeads q_norm, const __grid_constant__ NormOfHeads k_norm,
-                                                                       const __grid_constant__ StepView step) {
+                                                                       const __grid_constant__ StepView step, Mark mark) {
   extern __shared__ float shared[];
   start_dependents();
   const int t = blockIdx.x, lane = threadIdx.x % 32;
@@ -81,6 +81,7 @@ __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const _
     page = step.pages[step.seqs[step.seq_of[t]].first_page[op.kv.group] + position / op.kv.page_size];
     place = (int64_t{h} * op.kv.page_size + position % op.kv.page_size) * dim;
   }
+  leave(mark);
   await_predecessors();
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) value[i] = lane + 32 * i < dim ? __ldcg(row + lane + 32 * i) : 0.0f;
@@ -112,7 +113,7 @@ constexpr int kHeadsAtOnce = 4;
 
 template <int kOwn, bool kFp8>
 __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_many_kernel(const __grid_constant__ RopeStore op, const __grid_constant__ NormOfHeads q_norm, const __grid_constant__ NormOfHeads k_norm,
-                                                                            const __grid_constant__ StepView step) {
+                                                                            const __grid_constant__ StepView step, Mark mark) {
   constexpr int kDim = 32 * kOwn, kHalf = kOwn / 2;
   start_dependents();
   const int n_q = (op.n_heads + kHeadsAtOnce - 1) / kHeadsAtOnce, n_kv = (op.n_kv_heads + kHeadsAtOnce - 1) / kHeadsAtOnce;
@@ -131,6 +132,7 @@ __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_many_kernel(co
     page = step.pages[step.seqs[step.seq_of[t]].first_page[op.kv.group] + position / op.kv.page_size];
     place = (int64_t{first} * op.kv.page_size + position % op.kv.page_size) * kDim + lane;
   }
+  leave(mark);
   await_predecessors();
   float value[kHeadsAtOnce][kOwn], c[kHalf], s[kHalf];
 #pragma unroll
@@ -177,13 +179,13 @@ void launch_rope_store(const RopeStore& op, const HeadNorm* q_norm, const HeadNo
   if (op.q.rows >= kManyFrom && whole) {
     const int n_warps = (op.n_heads + kHeadsAtOnce - 1) / kHeadsAtOnce + (op.n_kv_heads + kHeadsAtOnce - 1) / kHeadsAtOnce * 2;
     launch_kernel(op.head_dim == 64 ? rope_store_many_kernel<2, kFp8> : rope_store_many_kernel<4, kFp8>, dim3(op.q.rows, (n_warps + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, 0, l.stream, op,
-                  norm_of_heads(q_norm, op.head_dim), norm_of_heads(k_norm, op.head_dim), l.step);
+                  norm_of_heads(q_norm, op.head_dim), norm_of_heads(k_norm, op.head_dim), l.step, l.mark);
     return;
   }
   const int n_units = op.n_heads + 2 * op.n_kv_heads, widest = op.head_dim > op.v_dim ? op.head_dim : op.v_dim;
   const auto kernel = widest <= 128 ? rope_store_kernel<4, kFp8> : widest <= 256 ? rope_store_kernel<8, kFp8> : rope_store_kernel<32, kFp8>;
   launch_kernel(kernel, dim3(op.q.rows, (n_units + kHeadsPerBlock - 1) / kHeadsPerBlock), kHeadsPerBlock * 32, kHeadsPerBlock * widest * 4, l.stream, op, norm_of_heads(q_norm, op.head_dim),
-                norm_of_heads(k_norm, op.head_dim), l.step);
+                norm_of_heads(k_norm, op.head_dim), l.step, l.mark);
 }
 
 }  // namespace
