@@ -124,7 +124,12 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
       if (start < seen_from || start + kFlashTile > seen_to) mask_scores(scores, start, {seen_from, seen_from}, {seen_to, seen_to}, q);
       uint32_t p[8][4];
       float m[2], l[2], out[kDim / 2];
-      softmax_tile<T>(p, m, l, scores, factor, scales + kFlashTile, q);
+      [[maybe_unused]] float owed = 1;
+      softmax_tile<T>(p, m, l, scores, factor);
+      if constexpr (kIsFp8<T>) {
+        owed = give_value_scales(scales + kFlashTile, lane);
+        pack_weights(p, scores, scales + kFlashTile, q);
+      }
 #pragma unroll
       for (int i = 0; i < kDim / 2; ++i) out[i] = 0;
 #pragma unroll
@@ -157,7 +162,7 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
         if constexpr (kIsFp8<T>) {
 #pragma unroll
           for (int d = 0; d < kDim / 16; ++d) {
-            const float4 v = fp8_dims(out + 8 * d, r);
+            const float4 v = fp8_dims(out + 8 * d, r, owed);
             float2* const at = reinterpret_cast<float2*>(to + (g + 8 * r) * (kDim + 2) + 2 + 16 * d + 4 * q);
             at[0] = {v.x, v.y}, at[1] = {v.z, v.w};
           }
