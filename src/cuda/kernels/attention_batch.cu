@@ -135,6 +135,8 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
         __syncwarp();
       }
       float m[2] = {-CUDART_INF_F, -CUDART_INF_F}, l[2] = {0, 0};
+      [[maybe_unused]] float owed = 1;
+      if constexpr (kIsFp8<T>) owed = give_value_scales(scales + kFlashTile, lane);
 #pragma unroll 1
       for (int r = 0; 8 * r < share; ++r) {
         const int head = g + 8 * r;
@@ -169,7 +171,7 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
           uint32_t pair;
           if constexpr (kIsFp8<T>) {
             const float2 v = *reinterpret_cast<const float2*>(scales + kFlashTile + 8 * j + 2 * q);
-            pair = pack<T>(__fmul_rn(a, v.x), __fmul_rn(b, v.y));
+            pair = pack<__half>(__fmul_rn(a, v.x), __fmul_rn(b, v.y));
           } else {
             pair = pack<T>(a, b);
           }
@@ -219,7 +221,7 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
         if constexpr (kIsFp8<T>) {
 #pragma unroll
           for (int d = 0; d < kDim / 16; ++d) {
-            const float4 v = fp8_dims(out + 8 * d, r);
+            const float4 v = fp8_dims(out + 8 * d, r, owed);
             float2* const at = reinterpret_cast<float2*>(to + (g + 8 * r) * (kDim + 2) + 2 + 16 * d + 4 * q);
             at[0] = {v.x, v.y}, at[1] = {v.z, v.w};
           }

@@ -195,8 +195,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
           const int d = lane + 32 * i;
           const Turn turn = turn_of(d, rotation.n_rot, rotation.style);
           if (turns(item, d)) raw.value[i] = turned(raw.value[i], head[turn.partner], raw.cosine[i], raw.sine[i], turn.first);
-          // In the order of dimensions that the keys' codes have.
-          if (is_q(item)) *reinterpret_cast<__nv_bfloat16*>(s.queries + item * kQueryStride + 2 * (d / 16 * 16 + d % 2 * 8 + d % 16 / 2)) = __float2bfloat16_rn(raw.value[i]);
+          if (is_q(item)) *reinterpret_cast<uint16_t*>(s.queries + item * kQueryStride + 2 * fp8_query_place(d)) = uint16_t(pack_query(raw.value[i], 0));
         }
         if (is_q(item)) return;
         const KvFp8Scale scale = fp8_scale_of(raw.value);
@@ -326,6 +325,8 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
       if (more) fetch_scales(tile - int(gridDim.x), turn ^ 1, alone);
     }
     commit_chunks();
+    [[maybe_unused]] ValueScaling scaling{1, 1};
+    if constexpr (kIsFp8<T>) scaling = value_scaling(scales.values[turn], lane);
     // Rows of operands beyond the heads there are say nothing to the others: they are left as they lie.
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -340,7 +341,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
         uint32_t& weights = s.weights[head * kWeightStride + (kOwnPositions / 2) * warp + 4 * j + q];
         if constexpr (kIsFp8<T>) {
           const float2 v = *reinterpret_cast<const float2*>(scales.values[turn] + kOwnPositions * warp + 8 * j + 2 * q);
-          weights = pack<T>(__fmul_rn(a, v.x), __fmul_rn(b, v.y));
+          weights = pack<__half>(__fmul_rn(a, __fmul_rn(v.x, scaling.given)), __fmul_rn(b, __fmul_rn(v.y, scaling.given)));
         } else {
           weights = pack<T>(a, b);
         }
@@ -389,7 +390,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
         if (const int head = g + 8 * r; head < share) {
           if constexpr (kIsFp8<T>) {
 #pragma unroll
-            for (int d = 0; d < kMine; ++d) *reinterpret_cast<float4*>(out_to + head * kDim + (warp * kMine + d) * 16 + 4 * q) = fp8_dims(out + 8 * d, r);
+            for (int d = 0; d < kMine; ++d) *reinterpret_cast<float4*>(out_to + head * kDim + (warp * kMine + d) * 16 + 4 * q) = fp8_dims(out + 8 * d, r, scaling.owed);
           } else {
 #pragma unroll
             for (int j = 0; j < 2 * kMine; ++j) *reinterpret_cast<float2*>(out_to + head * kDim + warp * kMine * 16 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};

@@ -128,7 +128,12 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
   if (start < seen.from || start + kFlashTile > seen.to) mask_scores(scores, start, {seen.from, seen.from}, {seen.to, seen.to}, q);
   uint32_t p[8][4];
   float m[2], l[2];
-  softmax_tile<T>(p, m, l, scores, factor, scales + kFlashTile, q);
+  [[maybe_unused]] float owed = 1;
+  softmax_tile<T>(p, m, l, scores, factor);
+  if constexpr (kIsFp8<T>) {
+    owed = give_value_scales(scales + kFlashTile, lane);
+    pack_weights(p, scores, scales + kFlashTile, q);
+  }
 
   float out[kDim / 2];
 #pragma unroll
@@ -165,7 +170,7 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
     if constexpr (kIsFp8<T>) {
 #pragma unroll
       for (int d = 0; d < kDim / 16; ++d) {
-        const float4 v = fp8_dims(out + 8 * d, r);
+        const float4 v = fp8_dims(out + 8 * d, r, owed);
         float2* const at = reinterpret_cast<float2*>(to + 2 + 16 * d + 4 * q);
         at[0] = {v.x, v.y}, at[1] = {v.z, v.w};
       }

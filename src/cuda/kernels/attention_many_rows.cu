@@ -6,7 +6,7 @@
 // Rows of a step are cut into blocks without regard to sequences; a block does the sequences it meets one after the other. The last rows come first: with a
 // causal mask they take longest.
 //
-// Codes of fp8 (lib/flash_fp8.h) become bf16 on their way: the copying warpgroup loads, widens and stores them, and puts a tile's scales beside it.
+// Codes of fp8 (lib/flash_fp8.h) become f16 on their way: the copying warpgroup loads, widens and stores them, and puts a tile's scales beside it.
 #include <algorithm>
 
 #include "cuda/kernels/flash.h"
@@ -28,8 +28,9 @@ template <class T, int kDim>
 constexpr int kTilesThatFit = ((kIsFp8<T> ? 221 : 225) * 1024 - kQueryBytes<kDim>) / kKvBytes<kDim>;
 template <class T, int kDim>
 constexpr int kStages = kTilesThatFit<T, kDim> < 8 ? kTilesThatFit<T, kDim> : 8;
+constexpr int kScaleStride = kFlashTile + 4;
 template <class T, int kDim>
-constexpr int kScaleBytes = kIsFp8<T> ? kStages<T, kDim> * kFlashTile * 4 : 0;        // [stage][position], behind the queries
+constexpr int kScaleBytes = kIsFp8<T> ? kStages<T, kDim> * kScaleStride * 4 : 0;      // [stage][position], those of V as given, and then what is owed to o; behind the queries
 
 // Rows [first, last) of one sequence, and the tiles they see.
 struct Segment { int first, last, seq, first_position, last_position, first_tile, last_tile, first_seen; };
@@ -58,8 +59,8 @@ __device__ void put_queries(std::byte* to, int group, int first_row, int tokens_
     if (row < tokens_a_block * share && token >= first && token < last) {
       const float* q = reinterpret_cast<const float*>(op.q.data + token * op.q.stride) + (kv_head * share + row % share) * kDim;
       if constexpr (kIsFp8<T>) {
-        const float* x = q + c / 2 * 16 + c % 2;                            // even dimensions of 16, or odd ones
-        v = {pack<T>(x[0], x[2]), pack<T>(x[4], x[6]), pack<T>(x[8], x[10]), pack<T>(x[12], x[14])};
+        const float* x = q + c / 2 * 16 + c % 2 * 2;
+        v = {pack_query(x[0], x[1]), pack_query(x[4], x[5]), pack_query(x[8], x[9]), pack_query(x[12], x[13])};
       } else {
         const float4* x = reinterpret_cast<const float4*>(q + 8 * c);
         const float4 a = x[0], b = x[1];
@@ -70,22 +71,28 @@ __device__ void put_queries(std::byte* to, int group, int first_row, int tokens_
   }
 }
 
-// 16 codes as two chunks of bf16: keys in the order of the queries, values in theirs.
+// 16 codes as two chunks of f16: keys in the order of the queries, values in theirs.
 template <bool kKeys>
 __device__ void widen_chunk(uint4& first, uint4& second, const uint4& codes) {
-  uint32_t even[4], odd[4];
-  widen_codes(even[0], odd[0], codes.x);
-  widen_codes(even[1], odd[1], codes.y);
-  widen_codes(even[2], odd[2], codes.z);
-  widen_codes(even[3], odd[3], codes.w);
-  if constexpr (kKeys) {
-    first = {even[0], even[1], even[2], even[3]};
-    second = {odd[0], odd[1], odd[2], odd[3]};
+  uint32_t low[4], high[4];
+  widen_codes(low[0], high[0], codes.x);
+  widen_codes(low[1], high[1], codes.y);
+  widen_codes(low[2], high[2], codes.z);
+  widen_codes(low[3], high[3], codes.w);
+  first = kKeys ? uint4{low[0], low[1], low[2], low[3]} : uint4{low[0], high[0], low[1], high[1]};
+  second = kKeys ? uint4{high[0], high[1], high[2], high[3]} : uint4{low[2], high[2], low[3], high[3]};
+}
+
+// fp8: what is owed to the tile's result comes with its factor of the fold, which gives the same bits unless it is too small a number to be exact.
+template <int n>
+__device__ void pay(float (&out)[n], float (&take)[2], const float (&owed)[2]) {
+  const float both[2] = {__fmul_rn(take[0], owed[0]), __fmul_rn(take[1], owed[1])};
+  const bool small = (take[0] > 0 && both[0] < 0x1p-126f) || (take[1] > 0 && both[1] < 0x1p-126f);
+  if (__any_sync(0xffffffffu, small)) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) out[i] = __fmul_rn(out[i], owed[i / 2 % 2]);
   } else {
-    const auto low = [&](int i) { return __byte_perm(even[i], odd[i], 0x5410); };
-    const auto high = [&](int i) { return __byte_perm(even[i], odd[i], 0x7632); };
-    first = {low(0), high(0), low(1), high(1)};
-    second = {low(2), high(2), low(3), high(3)};
+    take[0] = both[0], take[1] = both[1];
   }
 }
 
@@ -147,9 +154,17 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
               }
             };
             load(0);
-            const int32_t of_scale = __shfl_sync(0xffffffffu, page, thread / 16);
-            float scale = 0;
-            if (seen(first + thread)) scale = __ldcg(reinterpret_cast<const float*>(op.kv.scales(kPlane, of_scale)) + kv_head * page_size + ((first + thread) & (page_size - 1)));
+            // Scales, by the first warp: four positions a lane.
+            const int four = first + 4 * lane;
+            const int32_t of_four = __shfl_sync(0xffffffffu, page, lane / 4);
+            float4 scale{0, 0, 0, 0};
+            if (thread < 32 && four + 3 >= s.first_seen && four <= s.last_position) {
+              scale = __ldcg(reinterpret_cast<const float4*>(reinterpret_cast<const float*>(op.kv.scales(kPlane, of_four)) + kv_head * page_size + (four & (page_size - 1))));
+              if (!seen(four)) scale.x = 0;
+              if (!seen(four + 1)) scale.y = 0;
+              if (!seen(four + 2)) scale.z = 0;
+              if (!seen(four + 3)) scale.w = 0;
+            }
             await(&empty[stage], phase ^ 1);
             std::byte* const to = tiles + stage * kKvBytes<kDim> + code_chunk / 4 * kPanelBytes;
 #pragma unroll
@@ -164,7 +179,15 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
                 *reinterpret_cast<uint4*>(to + swizzled(r, code_chunk % 4 * 2 + 1)) = high;
               }
             }
-            scales[stage * kFlashTile + thread] = scale;
+            if (thread < 32) {
+              float* const to_scales = scales + stage * kScaleStride;
+              if constexpr (kPlane == 1) {
+                const ValueScaling scaling = value_scaling(scale);
+                scale = scaled(scale, scaling.given);
+                if (lane == 0) to_scales[kFlashTile] = scaling.owed;
+              }
+              reinterpret_cast<float4*>(to_scales)[lane] = scale;
+            }
             fence_for_wgmma();
             arrive(&full[stage]);
             advance();
@@ -231,6 +254,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
 #pragma unroll
       for (int i = 0; i < kDim / 2; ++i) total[i] = 0;
       float scores[64], tile_m[2], tile_l[2];
+      [[maybe_unused]] float owed[2];                                        // fp8: to the tile's result
       uint32_t p[8][4];
       // Tiles come by ordinary copies; the fence makes them visible to the tensor cores. It is here because a copying thread's would wait for all that it has asked for since.
       const auto arrived = [&] {
@@ -244,17 +268,24 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
 #pragma unroll
         for (int k = 0; k < kDim / 16; ++k) {
           const uint64_t a = own_queries + k / 4 * (64 * 128 >> 4) + 2 * (k % 4), b = keys + k / 4 * (kPanelBytes >> 4) + 2 * (k % 4);
-          if (k == 0) wgmma<T, true>(scores, a, b);
-          else wgmma<T, false>(scores, a, b);
+          if (k == 0) wgmma<OperandOf<T>, true>(scores, a, b);
+          else wgmma<OperandOf<T>, false>(scores, a, b);
         }
         wgmma_commit();
       };
       const auto weigh = [&](int tile) {
         if (op.softcap > 0) cap_scores(scores, op.scale, op.softcap);
         const int first = tile * kFlashTile;
-        if (first + kFlashTile - 1 > s.first_position || (op.window > 0 && first <= s.last_position - op.window)) mask_scores(scores, first, sees_from, sees_to, q);
-        if constexpr (kIsFp8<T>) await(&full[stage], phase);                  // V: its scales are wanted here
-        softmax_tile<T>(p, tile_m, tile_l, scores, factor, scales + stage * kFlashTile, q);
+        const bool in_part = first + kFlashTile - 1 > s.first_position || (op.window > 0 && first <= s.last_position - op.window);
+        if (in_part) mask_scores(scores, first, sees_from, sees_to, q);
+        softmax_tile<T>(p, tile_m, tile_l, scores, factor);
+        if constexpr (kIsFp8<T>) {
+          await(&full[stage], phase);                                        // V: its scales are wanted here
+          const float* const given = scales + stage * kScaleStride;
+          owed[0] = owed[1] = given[kFlashTile];
+          if (in_part) rescale_weights(scores, owed, given, first, sees_from, sees_to, q);
+          pack_weights(p, scores, given, q);
+        }
       };
       const auto leave = [&] {
         if (lane == 0) arrive(&empty[stage]);
@@ -267,14 +298,15 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         wgmma_fence();
 #pragma unroll
         for (int t = 0; t < 8; ++t) {
-          if (t == 0) wgmma<T, true, true>(out, p[t], values);
-          else wgmma<T, true, false>(out, p[t], values + t * (2048 >> 4));
+          if (t == 0) wgmma<OperandOf<T>, true, true>(out, p[t], values);
+          else wgmma<OperandOf<T>, true, false>(out, p[t], values + t * (2048 >> 4));
         }
         wgmma_commit();
 #pragma unroll
         for (int r = 0; r < 2; ++r) fold(m[r], l[r], tile_m[r], tile_l[r], factor, keep[r], take[r]);
         wgmma_await<0>();
         hold(out);
+        if constexpr (kIsFp8<T>) pay(out, take, owed);
         leave();
       };
       const auto add = [&] {
@@ -285,7 +317,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         wgmma_await<0>();
         hold(scores);
         if constexpr (kIsFp8<T>) {
-          scale_scores(scores, scales + stage * kFlashTile, q);
+          scale_scores(scores, scales + stage * kScaleStride, q);
           __syncwarp();                                                      // all lanes have read the scales
         }
         leave();

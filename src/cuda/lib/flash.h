@@ -1,7 +1,7 @@
 // Attention on the tensor cores, the arithmetic that its kernels share. Positions are cut at absolute multiples of 128 into tiles. A tile is computed from nothing:
 // scores s = q . k summed along the dimensions in order, their maximum m, weights p = 2^((s - m) factor), l = sum of p, o = sum of p v in order of position; then
 // tiles are folded in order of position. Nothing depends on which rows, tiles or sequences run together, so one row by mma.sync and a whole prompt by wgmma give the
-// same bits. Queries and weights p are rounded to the format of K and V (in fp8: to bf16, and scales come in, lib/flash_fp8.h).
+// same bits. Queries and weights p are rounded to the format of K and V (in fp8: to f16, and scales come in, lib/flash_fp8.h).
 //
 // A warp holds 16 rows (query heads and tokens that share K and V) x 128 positions as in mma.m16n8k16: s[4 j + 2 r + e] is row g + 8 r, position 8 j + 2 q + e.
 #pragma once
@@ -25,6 +25,8 @@ __device__ inline Seen seen_by(const PagedAttention& op, int position) { return 
 struct E4m3 {};                                                             // as the T of a kernel: K and V in fp8_e4m3 with scales
 template <class T>
 constexpr bool kIsFp8 = std::is_same_v<T, E4m3>;
+template <class T>
+using OperandOf = std::conditional_t<kIsFp8<T>, __half, T>;                  // what the tensor cores multiply
 
 __device__ inline float exp2_fast(float x) {
   float y;
@@ -75,9 +77,9 @@ __device__ inline void mask_scores(float (&s)[64], int first, const int (&from)[
 }
 
 // Scores to weights in the layout of operand A: p[t] is positions 16 t .. + 15. m is -infinity and l is 0 for a row that sees nothing here.
-// fp8: p, but not l, by the scales of V of the tile's positions [128].
+// fp8: weights stay in s, for the scales of V (pack_weights).
 template <class T>
-__device__ inline void softmax_tile(uint32_t (&p)[8][4], float (&m)[2], float (&l)[2], float (&s)[64], float factor, const float* value_scales = nullptr, int q = 0) {
+__device__ inline void softmax_tile([[maybe_unused]] uint32_t (&p)[8][4], float (&m)[2], float (&l)[2], float (&s)[64], float factor) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float top = s[2 * r];
@@ -93,12 +95,8 @@ __device__ inline void softmax_tile(uint32_t (&p)[8][4], float (&m)[2], float (&
       const float a = exp2_fast(fmaf(s[4 * j + 2 * r], factor, -base)), b = exp2_fast(fmaf(s[4 * j + 2 * r + 1], factor, -base));
       even = __fadd_rn(even, a);
       odd = __fadd_rn(odd, b);
-      if constexpr (kIsFp8<T>) {
-        const float2 v = *reinterpret_cast<const float2*>(value_scales + 8 * j + 2 * q);
-        p[j / 2][j % 2 * 2 + r] = pack<T>(__fmul_rn(a, v.x), __fmul_rn(b, v.y));
-      } else {
-        p[j / 2][j % 2 * 2 + r] = pack<T>(a, b);
-      }
+      if constexpr (kIsFp8<T>) s[4 * j + 2 * r] = a, s[4 * j + 2 * r + 1] = b;
+      else p[j / 2][j % 2 * 2 + r] = pack<T>(a, b);
     }
     float sum = __fadd_rn(even, odd);
     sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));

@@ -1,9 +1,12 @@
-// K and V in fp8 (formats/kv_fp8.h) for the arithmetic of lib/flash.h: queries and weights are rounded to bf16, in which codes are exact; scores take their position's
-// scale of K after the product, weights that of V before they are rounded. Pages hold codes as other formats do numbers, and scales [kv_head][position] behind them.
+// K and V in fp8 (formats/kv_fp8.h) for the arithmetic of lib/flash.h: queries (at most 65504) and weights are rounded to f16, in which codes are exact; scores take their
+// position's scale of K after the product, weights that of V before they are rounded. Pages hold codes as other formats do numbers, and scales [kv_head][position] behind.
 //
-// A code's bits dropped into a bf16's exponent and mantissa are its value times 2^-120 (subnormals included), and one multiplication brings it back. A word's
-// bytes 0 and 2 become one operand, 1 and 3 the other: no byte crosses a half word. So along the 16 dimensions of an MMA queries and keys have the even ones first,
-// then the odd ones, in every kernel, since the order may count in the last bit; the 16 dimensions of V in a product leave by mma.sync as even ones and odd ones.
+// One instruction makes an f16 pair of two neighbouring codes. So along the 16 dimensions of an MMA queries and keys have 0 1, 4 5, 8 9, 12 13, then 2 3, 6 7, ..., in
+// every kernel, since the order may count in the last bit; the 16 dimensions of V in a product leave by mma.sync as even ones and odd ones.
+//
+// Weights times scales have to fit f16. Scales are powers of two, so that they come relative to the largest 2^E of those that a row sees in the tile: the operand is
+// p 2^(15 - E) scale, at most 2^15 and with all its bits down to 2^-29 of that, and the tile's o takes 2^(E - 15) when it is there. Neither rounds. What a row does not
+// see has no part in its E: it has the same bits alone and within a prompt.
 #pragma once
 #include <cuda_fp8.h>
 
@@ -12,19 +15,30 @@
 
 namespace ridge::cuda {
 
-__device__ inline uint32_t bf16_of_code_bits(uint32_t bits) {
-  const uint32_t factor = 0x7B807B80u;                                      // 2^120 twice
-  const __nv_bfloat162 v = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&bits), *reinterpret_cast<const __nv_bfloat162*>(&factor));
-  return *reinterpret_cast<const uint32_t*>(&v);
+// Codes 0 and 1 of a word, and 2 and 3, in f16.
+__device__ inline void widen_codes(uint32_t& low, uint32_t& high, uint32_t codes) {
+#if __CUDA_ARCH__ >= 890
+  asm("{\n.reg .b16 first, second;\nmov.b32 {first, second}, %2;\ncvt.rn.f16x2.e4m3x2 %0, first;\ncvt.rn.f16x2.e4m3x2 %1, second;\n}" : "=r"(low), "=r"(high) : "r"(codes));
+#else
+  // A code's bits in an f16's exponent and mantissa are its value times 2^-8, subnormals included.
+  const auto widened = [](uint32_t shifted) {
+    const uint32_t bits = (shifted & 0x80008000u) | (shifted >> 1 & 0x3F803F80u), factor = 0x5C005C00u;
+    const __half2 v = __hmul2(*reinterpret_cast<const __half2*>(&bits), *reinterpret_cast<const __half2*>(&factor));
+    return *reinterpret_cast<const uint32_t*>(&v);
+  };
+  low = widened(__byte_perm(codes, 0, 0x1404)), high = widened(__byte_perm(codes, 0, 0x3424));
+#endif
 }
+// A word of a transposed matrix, two dimensions of a position and then of the next: each dimension's two positions in f16.
+__device__ inline void widen_transposed(uint32_t& even, uint32_t& odd, uint32_t codes) { widen_codes(even, odd, __byte_perm(codes, 0, 0x3120)); }
 
-// Codes 0 and 2 of a word, and 1 and 3, in bf16. Each code becomes a half word with its sign repeated above it; shifted by 4, bit 15 and bits 10..4 are what a bf16 wants.
-__device__ inline void widen_codes(uint32_t& even, uint32_t& odd, uint32_t codes) {
-  asm("prmt.b32 %0, %1, 0, 0xA280;" : "=r"(even) : "r"(codes));              // bytes 0, sign of 0, 2, sign of 2
-  asm("prmt.b32 %0, %1, 0, 0xB391;" : "=r"(odd) : "r"(codes));
-  even = bf16_of_code_bits(even << 4 & 0x87F087F0u);
-  odd = bf16_of_code_bits(odd << 4 & 0x87F087F0u);
+__device__ inline uint32_t pack_query(float low, float high) {
+  uint32_t v;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+  return v;
 }
+// Where dimension d of a query lies in the order of above.
+__device__ inline int fp8_query_place(int d) { return d / 16 * 16 + d % 4 / 2 * 8 + d % 16 / 4 * 2 + d % 2; }
 
 // Where chunk c (16 codes) of row r lies in shared memory: eight rows at one chunk, as a matrix load has them, never meet in a bank.
 template <int kDim>
@@ -39,8 +53,8 @@ __device__ inline void load_queries_for_fp8(uint32_t (&a)[kSteps][4], int q, Row
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
       const float4 v = x ? *reinterpret_cast<const float4*>(x + 16 * k + 4 * q) : float4{0, 0, 0, 0};
-      a[k][r] = pack<E4m3>(v.x, v.z);
-      a[k][2 + r] = pack<E4m3>(v.y, v.w);
+      a[k][r] = pack_query(v.x, v.y);
+      a[k][2 + r] = pack_query(v.z, v.w);
     }
   }
 }
@@ -51,12 +65,12 @@ __device__ inline void fp8_scores(float* s, const uint32_t (&queries)[kDim / 16]
 #pragma unroll
   for (int k = 0; k < kDim / 16; k += 2) {
     // Matrices: positions 0-7 and 8-15 at 16 dimensions, then at the next.
-    uint32_t b[4], even, odd;
+    uint32_t b[4], low, high;
     load_four_matrices<false>(b, keys + fp8_place<kDim>(row + lane / 8 % 2 * 8 + lane % 8, k + lane / 16));
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      widen_codes(even, odd, b[i]);
-      flash_mma<E4m3>(s + i % 2 * 4, queries[k + i / 2], even, odd);
+      widen_codes(low, high, b[i]);
+      flash_mma<__half>(s + i % 2 * 4, queries[k + i / 2], low, high);
     }
   }
 }
@@ -68,10 +82,10 @@ __device__ inline void fp8_values(float* out, const uint32_t (&first)[4], const 
   load_four_matrices<true>(b, values + fp8_place<kDim>(row + lane, c));
 #pragma unroll
   for (int t = 0; t < 2; ++t) {
-    widen_codes(even[0], odd[0], b[2 * t]);
-    widen_codes(even[1], odd[1], b[2 * t + 1]);
-    flash_mma<E4m3>(out, t ? second : first, even[0], even[1]);
-    flash_mma<E4m3>(out + 4, t ? second : first, odd[0], odd[1]);
+    widen_transposed(even[0], odd[0], b[2 * t]);
+    widen_transposed(even[1], odd[1], b[2 * t + 1]);
+    flash_mma<__half>(out, t ? second : first, even[0], even[1]);
+    flash_mma<__half>(out + 4, t ? second : first, odd[0], odd[1]);
   }
 }
 // The same over positions [row, row + 16), for the chunks c and c + 1.
@@ -81,14 +95,73 @@ __device__ inline void fp8_values(float* out, const uint32_t (&weights)[4], cons
   load_four_matrices<true>(b, values + fp8_place<kDim>(row + lane % 16, c + lane / 16));
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    widen_codes(even[0], odd[0], b[2 * i]);
-    widen_codes(even[1], odd[1], b[2 * i + 1]);
-    flash_mma<E4m3>(out + 8 * i, weights, even[0], even[1]);
-    flash_mma<E4m3>(out + 8 * i + 4, weights, odd[0], odd[1]);
+    widen_transposed(even[0], odd[0], b[2 * i]);
+    widen_transposed(even[1], odd[1], b[2 * i + 1]);
+    flash_mma<__half>(out + 8 * i, weights, even[0], even[1]);
+    flash_mma<__half>(out + 8 * i + 4, weights, odd[0], odd[1]);
   }
 }
-// Row r's dimensions 4 q .. 4 q + 3 of such a chunk.
-__device__ inline float4 fp8_dims(const float* out, int r) { return {out[2 * r], out[4 + 2 * r], out[2 * r + 1], out[5 + 2 * r]}; }
+// Row r's dimensions 4 q .. 4 q + 3 of such a chunk, times what is owed to o.
+__device__ inline float4 fp8_dims(const float* out, int r, float owed) {
+  return {__fmul_rn(out[2 * r], owed), __fmul_rn(out[4 + 2 * r], owed), __fmul_rn(out[2 * r + 1], owed), __fmul_rn(out[5 + 2 * r], owed)};
+}
+
+// How V's scales come to a tile's weights, 2^(15 - E), and what is owed to its o then, 2^(E - 15). `largest`: bits of 2^E, or 0.
+struct ValueScaling { float given, owed; };
+__device__ inline ValueScaling value_scaling(uint32_t largest) {
+  if (largest == 0) largest = 127u << 23;
+  return {__uint_as_float((269u << 23) - largest), __uint_as_float(largest - (15u << 23))};
+}
+// By a warp, of the scales of a tile's positions [128], which are 0 where nothing is seen.
+__device__ inline ValueScaling value_scaling(const float4& four) {
+  return value_scaling(__reduce_max_sync(0xffffffffu, max(max(__float_as_uint(four.x), __float_as_uint(four.y)), max(__float_as_uint(four.z), __float_as_uint(four.w)))));
+}
+__device__ inline ValueScaling value_scaling(const float* scales, int lane) { return value_scaling(reinterpret_cast<const float4*>(scales)[lane]); }
+__device__ inline float4 scaled(const float4& v, float factor) { return {__fmul_rn(v.x, factor), __fmul_rn(v.y, factor), __fmul_rn(v.z, factor), __fmul_rn(v.w, factor)}; }
+
+// The scales of V of a tile in place, by the warp that uses them; what is owed to o.
+__device__ inline float give_value_scales(float* scales, int lane) {
+  float4& four = reinterpret_cast<float4*>(scales)[lane];
+  const ValueScaling scaling = value_scaling(four);
+  four = scaled(four, scaling.given);
+  __syncwarp();
+  return scaling.owed;
+}
+
+// A tile that rows see parts of, its weights in s: what the rows do not see leaves their scales.
+__device__ inline void rescale_weights(float (&s)[64], float (&owed)[2], const float* given_scales, int first, const int (&from)[2], const int (&to)[2], int q) {
+  uint32_t largest[2] = {0, 0};
+#pragma unroll
+  for (int j = 0; j < 16; ++j) {
+    const float2 v = *reinterpret_cast<const float2*>(given_scales + 8 * j + 2 * q);
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int p = first + 8 * j + 2 * q + e;
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        if (p >= from[r] && p < to[r]) largest[r] = max(largest[r], __float_as_uint(e ? v.y : v.x));
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    largest[r] = max(largest[r], __shfl_xor_sync(0xffffffffu, largest[r], 1));
+    largest[r] = max(largest[r], __shfl_xor_sync(0xffffffffu, largest[r], 2));
+    const ValueScaling more = value_scaling(largest[r]);
+    owed[r] = __fmul_rn(owed[r], more.owed);
+#pragma unroll
+    for (int j = 0; j < 16; ++j) s[4 * j + 2 * r] = __fmul_rn(s[4 * j + 2 * r], more.given), s[4 * j + 2 * r + 1] = __fmul_rn(s[4 * j + 2 * r + 1], more.given);
+  }
+}
+
+// Weights in s, by V's scales as given, to operands as softmax_tile makes them.
+__device__ inline void pack_weights(uint32_t (&p)[8][4], const float (&s)[64], const float* given_scales, int q) {
+#pragma unroll
+  for (int j = 0; j < 16; ++j) {
+    const float2 v = *reinterpret_cast<const float2*>(given_scales + 8 * j + 2 * q);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) p[j / 2][j % 2 * 2 + r] = pack<__half>(__fmul_rn(s[4 * j + 2 * r], v.x), __fmul_rn(s[4 * j + 2 * r + 1], v.y));
+  }
+}
 
 // Scales of the four positions from p on, a multiple of four; what is not seen yet becomes 0.
 __device__ inline void copy_four_scales(float* to, const KvRef& kv, int plane, const int32_t* pages, int kv_head, int p, const Seen& seen) {
