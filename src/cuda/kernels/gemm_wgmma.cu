@@ -249,9 +249,17 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
         }
         sync_threads_of(1, 256);
 #pragma unroll
-        for (int j = 0; j < kTokens / 4; ++j) {
-          const float other = swap[((1 - group) * (kTokens / 2) + j / 4 * 8 + 2 * q + j % 2) * kSwapStride + row + 8 * (j / 2 % 2)];
-          mine[j] = act<ActKind(kAct)>(group ? other : mine[j]) * (group ? mine[j] : other);
+        for (int first = 0; first < kTokens / 4; first += 8) {
+          float gate[8], up[8];
+#pragma unroll
+          for (int i = 0; i < 8; ++i) {
+            const int j = first + i;
+            const float other = swap[((1 - group) * (kTokens / 2) + j / 4 * 8 + 2 * q + j % 2) * kSwapStride + row + 8 * (j / 2 % 2)];
+            gate[i] = group ? other : mine[j], up[i] = group ? mine[j] : other;
+          }
+          act_all<ActKind(kAct)>(gate);
+#pragma unroll
+          for (int i = 0; i < 8; ++i) mine[first + i] = gate[i] * up[i];
         }
         sync_threads_of(1, 256);                                             // from here on the memory is the tile that leaves
         std::byte* tile = reinterpret_cast<std::byte*>(swap);

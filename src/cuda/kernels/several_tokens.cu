@@ -6,7 +6,7 @@
 // Of a block's 16 warps that multiply four (one a chain) take each group of RT row tiles, with RT x NT products of 16 rows x 8 tokens in registers: decoding a unit is a long way for a warp, so
 // it takes four on each scheduler (clusters of four blocks of eight such warps took 750 cycles for 128 rows of a unit of nvfp4, and there is room for 30 of them). Weights come through a ring for each
 // group, filled by one warp each (asking for a bulk copy takes it some 60 cycles), the input through one for all. When a tile is done, the first block adds up its four chains in order and sends
-// the sum to the second, which adds its own, chain after chain: the same arithmetic as for few and for many tokens. (With both blocks reading each other's chains, half of the rows each, the end of
+// the sum to the second, which adds its own, chain after chain: the same arithmetic as for few and for many tokens. With the next tile they change roles. (With both blocks reading each other's chains, half of the rows each, the end of
 // a tile took 10,000 cycles of 26,000: loads from the other's memory, and the barrier behind the results' stores.)
 #include <algorithm>
 
@@ -76,8 +76,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   constexpr int kSlots = L::kSlots, kLeft = kGroups * kSlots;                 // [group][slot] arrived, then left
   uint64_t* const input_arrived = gates + 2 * kLeft;
   uint64_t* const input_left = input_arrived + L::kInputs;
-  uint64_t* const sent = input_left + L::kInputs;                             // the first block's sums to the second
-  uint64_t* const received = sent + 1;                                        // which has read them
+  uint64_t* const sent = input_left + L::kInputs;                             // the other block's sums to this one
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int rank = blockIdx.x % kCluster, cluster = blockIdx.x / kCluster, n_clusters = gridDim.x / kCluster;
   const int n_steps = (f.n_units + kChains - 1) / kChains;
@@ -86,7 +85,6 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
     for (int i = 0; i < kLeft; ++i) init_gate(gates + i, 1), init_gate(gates + kLeft + i, kOwnChains);
     for (int i = 0; i < L::kInputs; ++i) init_gate(input_arrived + i, 1), init_gate(input_left + i, kConsumers);
     init_gate(sent, 1);
-    init_gate(received, kConsumers);
     publish_gates();
   }
   __syncthreads();
@@ -97,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
     if (lane == 0) {
       const int group = warp - kConsumers;
       // Weights: a slot is kSlotTiles row tiles of a step.
-      int place = cluster, step = 0, part = 0, slot = 0;
+      int place = cluster, role = rank, step = 0, part = 0, slot = 0;
       uint32_t phase = 1;                                                     // the first time round a slot is free
       const std::byte* units[RT];
       const auto find_units = [&] {
@@ -105,7 +103,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         for (int r = 0; r < RT; ++r) {
           const Place<RT> at(f, place, group * RT + r);
           const GemmPart& p = f.part[at.which];
-          units[r] = p.units + (int64_t{min(at.tile, (p.rows - 1) / kTileRows)} * f.n_units + rank * kOwnChains) * Unit::kBytes;
+          units[r] = p.units + (int64_t{min(at.tile, (p.rows - 1) / kTileRows)} * f.n_units + role * kOwnChains) * Unit::kBytes;
         }
       };
       if (place < f.n_places) find_units();
@@ -114,7 +112,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         uint64_t* const arrived = gates + group * kSlots + slot;
         await_gate(arrived + kLeft, phase);
         std::byte* const to = memory + L::kGates + (group * kSlots + slot) * L::kSlotBytes;
-        const int n = min(max(f.n_units - step * kChains - rank * kOwnChains, 0), kOwnChains) * Unit::kBytes;
+        const int n = min(max(f.n_units - step * kChains - role * kOwnChains, 0), kOwnChains) * Unit::kBytes;
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address_of(arrived)), "r"(n * L::kSlotTiles) : "memory");
         if (n > 0) {
 #pragma unroll
@@ -125,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         if (++part == L::kParts) {
           part = 0;
           if (++step == n_steps) {
-            step = 0, place += n_clusters;
+            step = 0, place += n_clusters, role ^= 1;
             if (place < f.n_places) find_units();
           }
         }
@@ -135,16 +133,16 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         while (feed()) {}
       } else {
         // The first also has the input, which is there once the kernel's predecessors are done.
-        int x_step = 0, x_slot = 0, n_left = f.n_places > cluster ? (f.n_places - cluster + n_clusters - 1) / n_clusters * n_steps : 0;
+        int x_step = 0, x_slot = 0, x_role = rank, n_left = f.n_places > cluster ? (f.n_places - cluster + n_clusters - 1) / n_clusters * n_steps : 0;
         uint32_t x_phase = 1;
         const auto feed_input = [&] {
           if (n_left-- <= 0) return;
           await_gate(input_left + x_slot, x_phase);
-          const int first = x_step * kChains + rank * kOwnChains, n = min(max(f.n_units - first, 0), kOwnChains) * NT * 1024;
+          const int first = x_step * kChains + x_role * kOwnChains, n = min(max(f.n_units - first, 0), kOwnChains) * NT * 1024;
           asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address_of(input_arrived + x_slot)), "r"(n) : "memory");
           if (n > 0) copy_bulk(memory + L::kInputsAt + x_slot * L::kInputBytes, f.x + int64_t{first} * NT * 1024, n, input_arrived + x_slot);
           if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
-          if (++x_step == n_steps) x_step = 0;
+          if (++x_step == n_steps) x_step = 0, x_role ^= 1;
         };
         for (int i = 0; i < kSlots; ++i) feed();
         await_predecessors();
@@ -166,9 +164,9 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   const std::byte* const ring = memory + L::kGates + group * kSlots * L::kSlotBytes + chain * Unit::kBytes;
   uint64_t* const arrived = gates + group * kSlots;
   float* const sums = reinterpret_cast<float*>(memory + L::kSumsAt);
-  int slot = 0, x_slot = 0;
-  uint32_t phase = 0, x_phase = 0, turn = 0;
-  for (int place = cluster; place < f.n_places; place += n_clusters, turn ^= 1) {
+  int slot = 0, x_slot = 0, role = rank;                                       // role: 0 has the first chains and sends, 1 has the others and finishes
+  uint32_t phase = 0, x_phase = 0, sent_phase = 0;
+  for (int place = cluster; place < f.n_places; place += n_clusters, role ^= 1) {
     float acc[RT][NT][4];
 #pragma unroll
     for (int r = 0; r < RT; ++r)
@@ -186,7 +184,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         const uint4 u = x[n * 64], v = x[n * 64 + 32];
         b[n][0] = u.x, b[n][1] = u.y, b[n][2] = u.z, b[n][3] = u.w, b[n][4] = v.x, b[n][5] = v.y, b[n][6] = v.z, b[n][7] = v.w;
       }
-      const bool there = step * kChains + rank * kOwnChains + chain < f.n_units;
+      const bool there = step * kChains + role * kOwnChains + chain < f.n_units;
 #pragma unroll
       for (int part = 0; part < L::kParts; ++part) {
         await_gate(arrived + slot, phase);
@@ -221,10 +219,10 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       }
       return sum;
     };
-    if (rank == 0) {
+    if (role == 0) {
+      // What was sent two places ago has been read: the other block has sent its own since, which this one has read.
       if (place == cluster) await_cluster();
-      else await_gate_of_cluster(received, turn ^ 1);
-      const uint32_t to = address_in(address_of(sums + kOwnChains * NT * 8 * L::kSumStride), 1), gate = address_in(address_of(sent), 1);
+      const uint32_t to = address_in(address_of(sums + kOwnChains * NT * 8 * L::kSumStride), rank ^ 1), gate = address_in(address_of(sent), rank ^ 1);
 #pragma unroll
       for (int e = threadIdx.x; e < kItems; e += kConsumers * 32) {
         const int token = e / kFours, row = e % kFours * 4;
@@ -254,7 +252,8 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       if (f.residual) item[i].before = four_at(f.residual + item[i].token * f.residual_stride + item[i].row, f.part[0].rows - item[i].row);
     }
     if (place == cluster) await_cluster();
-    await_gate_of_cluster(sent, turn);
+    await_gate_of_cluster(sent, sent_phase);
+    sent_phase ^= 1;
 #pragma unroll
     for (int i = 0; i < kMost; ++i) {
       if (!within(i)) continue;
@@ -263,8 +262,6 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       item[i].sum = add(*reinterpret_cast<const float4*>(others + in_place), token, in_place);
       if (f.activate) item[i].up = add(*reinterpret_cast<const float4*>(others + in_place + L::kRows / 2), token, in_place + L::kRows / 2);
     }
-    __syncwarp();
-    if (lane == 0 && place + n_clusters < f.n_places) pass_gate_in(address_in(address_of(received), 0));
 #pragma unroll
     for (int i = 0; i < kMost; ++i) {
       if (!within(i)) continue;
@@ -282,7 +279,11 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       float4 v = finished(item[i].sum, part);
       if (f.activate) {
         const float4 up = finished(item[i].up, f.part[1]);
-        v = {__fmul_rn(act(f.act, v.x), up.x), __fmul_rn(act(f.act, v.y), up.y), __fmul_rn(act(f.act, v.z), up.z), __fmul_rn(act(f.act, v.w), up.w)};
+        float gate[4] = {v.x, v.y, v.z, v.w};
+        if (f.act == ActKind::silu) act_all<ActKind::silu>(gate);
+        else
+          for (int j = 0; j < 4; ++j) gate[j] = act(f.act, gate[j]);
+        v = {__fmul_rn(gate[0], up.x), __fmul_rn(gate[1], up.y), __fmul_rn(gate[2], up.z), __fmul_rn(gate[3], up.w)};
       }
       const auto store = [&](float* to, const float4& v) {
         const int n = part.rows - item[i].row;
