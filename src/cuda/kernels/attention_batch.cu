@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
         ask(piece + kDepth - 1);
         const std::byte* keys = ring + piece % kDepth * kPieceBytes;
         if constexpr (kIsFp8<T>) {
-          fp8_scores<kDim>(scores + 8 * piece, queries, keys, 0, lane);
+          fp8_scores<kDim, 1>(scores + 8 * piece, queries, keys, 0, lane);
         } else {
 #pragma unroll
           for (int k = 0; k < kDim / 16; ++k) {
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
       [[maybe_unused]] float owed = 1;
       softmax_tile<T>(p, m, l, scores, factor);
       if constexpr (kIsFp8<T>) {
-        owed = give_value_scales(scales + kFlashTile, lane);
+        owed = give_value_scales(scales + kFlashTile, seen_from - start, lane);
         pack_weights(p, scores, scales + kFlashTile, q);
       }
 #pragma unroll
