@@ -4,9 +4,9 @@
 // One instruction makes an f16 pair of two neighbouring codes. So along the 16 dimensions of an MMA queries and keys have 0 1, 4 5, 8 9, 12 13, then 2 3, 6 7, ..., in
 // every kernel, since the order may count in the last bit; the 16 dimensions of V in a product leave by mma.sync as even ones and odd ones.
 //
-// Weights times scales have to fit f16. Scales are powers of two, so that they come relative to the largest 2^E of those that a row sees in the tile: the operand is
-// p 2^(15 - E) scale, at most 2^15 and with all its bits down to 2^-29 of that, and the tile's o takes 2^(E - 15) when it is there. Neither rounds. What a row does not
-// see has no part in its E: it has the same bits alone and within a prompt.
+// Weights times scales have to fit f16. So scales come by a power of two, by the exponent E of the largest that a row sees in the tile: the operand is p times
+// 2^(14 - E) scale, at most 2^15 and with all its bits down to 2^-29 of that, and the tile's o takes 2^(E - 14) when it is there. Neither power rounds. What a row does
+// not see has no part in its E: it has the same bits alone and within a prompt.
 #pragma once
 #include <cuda_fp8.h>
 
@@ -119,11 +119,11 @@ __device__ inline float4 fp8_dims(const float* out, int r, float owed) {
   return {__fmul_rn(out[2 * r], owed), __fmul_rn(out[4 + 2 * r], owed), __fmul_rn(out[2 * r + 1], owed), __fmul_rn(out[5 + 2 * r], owed)};
 }
 
-// How V's scales come to a tile's weights, 2^(15 - E), and what is owed to its o then, 2^(E - 15). `largest`: bits of 2^E, or 0.
+// What V's scales are given before they come to a tile's weights, 2^(14 - E), and what is owed to its o then, 2^(E - 14). `largest`: the bits of the largest scale.
 struct ValueScaling { float given, owed; };
 __device__ inline ValueScaling value_scaling(uint32_t largest) {
-  if (largest == 0) largest = 127u << 23;
-  return {__uint_as_float((269u << 23) - largest), __uint_as_float(largest - (15u << 23))};
+  const uint32_t exponent = largest == 0 ? 127u << 23 : largest & 0x7f800000u;
+  return {__uint_as_float((268u << 23) - exponent), __uint_as_float(exponent - (14u << 23))};
 }
 // By a warp, four of the tile's positions a lane: scales are 0 where nothing is seen.
 __device__ inline ValueScaling value_scaling(const float4& four) {
