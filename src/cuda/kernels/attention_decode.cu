@@ -1,7 +1,8 @@
 // Attention for a step of single tokens, where the time from q to the result is what counts: the arithmetic of lib/flash.h, bit for bit. A block takes one
 // row, one KV head with the query heads that share it, and tiles of 128 positions, from the newest on: each warp scores some of them, and sums weights times V for some
-// of the dimensions. Eight warps are soonest done with one tile; four go through many of them faster. K and V of earlier steps depend on nothing in this one, so those of the first tile are on their way before the kernel waits for the projections; K of
-// the next tile comes while this one's weights are made and V is summed, V after that. Two blocks a multiprocessor, four in fp8, walk over all tiles of a long context.
+// of the dimensions. Eight warps are soonest done with one tile; four go through many of them faster. K and V of earlier steps depend on nothing in this one, so those
+// of the first tile are on their way before the kernel waits for the projections; K of the next tile comes while this one's weights are made and V is summed, V after
+// that. Two blocks a multiprocessor, four in fp8, walk over all tiles of a long context.
 //
 // Norms and rotation of the new q and k are done on the way (Rotation): as a kernel of its own they took 3 us of a layer, most of it waiting. The block of a row's newest
 // tile also puts its K and V into their page; rows of the same sequence make the new keys they see for themselves, out of the projections.
@@ -24,7 +25,7 @@ namespace {
 constexpr int kMostWarps = 8;
 constexpr int kMaxBlocks = 4096;                                            // of a tile each: beyond, where there are many rows, a warp a tile does with less shared memory
 template <class T>
-constexpr int kWalksAtOnce = kIsFp8<T> ? 4 : 2;                             // blocks of four warps on a multiprocessor: of half the bytes it takes twice as many to fill the memory's time
+constexpr int kWalksAtOnce = kIsFp8<T> ? 4 : 2;                             // blocks of four warps on a multiprocessor: tiles of half the bytes take twice as many
 constexpr int kWeightStride = kFlashTile / 2 + 4, kSumStride = kFlashTile + 8;      // words a row of p: as operands, and in f32 for their sum
 
 struct Rotation {                                                           // of what the projections left in op.q, k and v
@@ -75,8 +76,8 @@ __device__ float load_from_rank(const float* shared, int rank) {
 
 // `folds`: the blocks of a row and KV head are a cluster, with a tile for each at most, and write the result.
 template <class T, int kDim, bool kRotates, int kWarps>
-__global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2) decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step,
-                                                                 float* partial, int n_tiles, bool folds) {
+__global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2)
+    decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step, float* partial, int n_tiles, bool folds) {
   constexpr int kThreads = kWarps * 32, kRowBytes = kRowBytesOf<T, kDim>, kChunks = kRowBytes / 16, kQueryStride = 2 * kDim + 16, kOwn = kDim / 32;
   extern __shared__ __align__(1024) std::byte memory[];
   Shared<T, kDim>& s = *reinterpret_cast<Shared<T, kDim>*>(memory);

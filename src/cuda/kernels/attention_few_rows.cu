@@ -42,7 +42,7 @@ constexpr int kRowBytesOf = (kIsFp8<T> ? 1 : 2) * kDim;
 template <class T, int kDim>
 constexpr int kSharedBytes = kDepth * kPiece * kRowBytesOf<T, kDim> + (kIsFp8<T> ? 2 * kFlashTile * 4 : 0);
 
-// Scratch: [row of this launch][tile][head][m, l, o of kDim].
+// Scratch: [row of this launch][tile][head][m, l, o of kDim]. In fp8 as many warps of a multiprocessor as have room for their pieces.
 template <class T, int kDim>
 __global__ void __launch_bounds__(32, kIsFp8<T> ? 12 : 0) few_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, float* partial, int first, bool all) {
   constexpr int kRowBytes = kRowBytesOf<T, kDim>, kPieceBytes = kPiece * kRowBytes, kChunks = kRowBytes / 16;
