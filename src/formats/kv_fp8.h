@@ -1,8 +1,9 @@
 // KV in eight bits: the numbers of one head of one position are e4m3 codes that share one f32 scale,
-//   scale = largest magnitude / 448, rounded up to a power of two      code = e4m3(x / scale)      x ~ code * scale
-// A power of two, so that nothing is lost when a scale comes to a code, to a score or to a weight, in whatever order; codes are floating, so that it costs them half a
-// bit of their range and no precision. As an f32 it costs 3 % of heads of 128. Scales are 2^-60 to 2^60: their ratios are numbers, too. A row below is zeros; one above,
-// or with a NaN or an infinity, has NaN for its scale, so that whoever reads the row gets no number.
+//   scale = largest magnitude / 448      code = e4m3(x * (1 / scale))      x ~ code * scale
+// An f32 and not less: codes are exact in 16 bits, so that attention multiplies codes alone and the scale comes once, after a key's product and before a value's sum,
+// where its rounding would count in full; it costs 3 % of heads of 128. (Powers of two would make the errors of heads with outliers a fifth larger.) Scales are 2^-60 to 2^60, so that
+// their ratios are numbers with all their bits, too. A row below is zeros; one above, or with a NaN or an infinity, has NaN for its scale, so that whoever reads it gets
+// no number.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,11 +17,10 @@ struct KvFp8Scale { float scale, inverse; };
 
 // `bits`: the largest of the numbers' bits without their signs: of those of a NaN, an infinity and a number the first is the largest.
 constexpr KvFp8Scale kv_fp8_scale(uint32_t bits) {
-  constexpr uint32_t kOne = 1u << 23;                                       // of an exponent
-  if (bits > float_types::bits(448 * 0x1p60f)) return {float_types::from_bits(0x7fc00000), float_types::from_bits(0x7fc00000)};
-  if (bits <= float_types::bits(448 * 0x1p-61f)) return {0.0f, 0.0f};
-  const uint32_t scale = ((bits + kOne / 4 - 1) & 0x7f800000) - 8 * kOne;   // 448 is 1.75 * 2^8: a larger mantissa carries into the exponent
-  return {float_types::from_bits(scale), float_types::from_bits(254 * kOne - scale)};
+  const float scale = float_types::from_bits(bits) / 448.0f;
+  if (!(scale <= 0x1p60f)) return {float_types::from_bits(0x7fc00000), float_types::from_bits(0x7fc00000)};
+  if (scale < 0x1p-60f) return {0.0f, 0.0f};
+  return {scale, 1.0f / scale};
 }
 
 // One head. Returns its scale.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/format.h"
+#include "formats/kv_fp8.h"
 #include "formats/nvfp4.h"
 #include "formats/q4_0.h"
 #include "formats/q4_1.h"
@@ -179,6 +180,21 @@ TEST(Encode, TheTensorScaleOfNvfp4LetsSmallWeightsUseTheWholeRangeOfBlockScales)
   const double power = squared_error(x, std::vector<float>(x.size()));
   EXPECT_LT(squared_error(x, with) / power, 1e-2);
   EXPECT_GT(squared_error(x, without) / power, 3e-2);
+}
+
+TEST(KvFp8, RowsBelowTheScalesAreZerosAndThoseAboveOrOfNoNumbersHaveNone) {
+  const auto scale_of = [](float largest) { return kv_fp8_scale(float_types::bits(largest)).scale; };
+  EXPECT_EQ(scale_of(448 * 0x1p60f), 0x1p60f);
+  EXPECT_EQ(scale_of(448 * 0x1p-60f), 0x1p-60f);
+  EXPECT_EQ(scale_of(6.0f), 6.0f / 448);
+  for (const float largest : {0.0f, 1e-40f, std::nextafter(448 * 0x1p-60f, 0.0f)}) EXPECT_EQ(scale_of(largest), 0.0f) << largest;
+  for (const float largest : {std::nextafter(448 * 0x1p60f, INFINITY), 3e38f, INFINITY, NAN}) EXPECT_TRUE(std::isnan(scale_of(largest))) << largest;
+  std::vector<float> x(16, 1.0f), y(16);
+  std::vector<uint8_t> codes(16);
+  x[5] = INFINITY;
+  const float scale = encode_kv_fp8(codes.data(), x.data(), 16);
+  decode_kv_fp8(y.data(), codes.data(), scale, 16);
+  for (const float v : y) EXPECT_TRUE(std::isnan(v));
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
         const std::byte* keys = ring + piece % kDepth * kPieceBytes;
         float found[8] = {};                                                 // position 16 piece + 8 j + 2 q + e of head g + 8 r is found[4 j + 2 r + e]
         if constexpr (kIsFp8<T>) {
-          fp8_scores<kDim>(found, queries, keys, 0, lane);
+          fp8_scores<kDim, 1>(found, queries, keys, 0, lane);
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
             const float2 k = *reinterpret_cast<const float2*>(scales + piece * kPiece + 8 * j + 2 * q);
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
       }
       float m[2] = {-CUDART_INF_F, -CUDART_INF_F}, l[2] = {0, 0};
       [[maybe_unused]] float owed = 1;
-      if constexpr (kIsFp8<T>) owed = give_value_scales(scales + kFlashTile, lane);
+      if constexpr (kIsFp8<T>) owed = give_value_scales(scales + kFlashTile, seen_from - start, lane);
 #pragma unroll 1
       for (int r = 0; 8 * r < share; ++r) {
         const int head = g + 8 * r;

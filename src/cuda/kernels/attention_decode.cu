@@ -1,7 +1,8 @@
 // Attention for a step of single tokens, where the time from q to the result is what counts: the arithmetic of lib/flash.h, bit for bit. A block takes one
 // row, one KV head with the query heads that share it, and tiles of 128 positions, from the newest on: each warp scores some of them, and sums weights times V for some
-// of the dimensions. Eight warps are soonest done with one tile; four go through many of them faster. K and V of earlier steps depend on nothing in this one, so those of the first tile are on their way before the kernel waits for the projections; K of
-// the next tile comes while this one's weights are made and V is summed, V after that. Two blocks a multiprocessor walk over all tiles of a long context.
+// of the dimensions. Eight warps are soonest done with one tile; four go through many of them faster. K and V of earlier steps depend on nothing in this one, so those
+// of the first tile are on their way before the kernel waits for the projections; K of the next tile comes while this one's weights are made and V is summed, V after
+// that. Two blocks a multiprocessor, four in fp8, walk over all tiles of a long context.
 //
 // Norms and rotation of the new q and k are done on the way (Rotation): as a kernel of its own they took 3 us of a layer, most of it waiting. The block of a row's newest
 // tile also puts its K and V into their page; rows of the same sequence make the new keys they see for themselves, out of the projections.
@@ -24,6 +25,8 @@ namespace {
 
 constexpr int kMostWarps = 8;
 constexpr int kMaxBlocks = 4096;                                            // of a tile each: beyond, where there are many rows, a warp a tile does with less shared memory
+template <class T>
+constexpr int kWalksAtOnce = kIsFp8<T> ? 4 : 2;                             // blocks of four warps on a multiprocessor: tiles of half the bytes take twice as many
 constexpr int kWeightStride = kFlashTile / 2 + 4, kSumStride = kFlashTile + 8;      // words a row of p: as operands, and in f32 for their sum
 
 struct Rotation {                                                           // of what the projections left in op.q, k and v
@@ -74,8 +77,9 @@ __device__ float load_from_rank(const float* shared, int rank) {
 
 // `folds`: the blocks of a row and KV head are a cluster, with a tile for each at most, and write the result.
 template <class T, int kDim, bool kRotates, int kWarps>
-__global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step,
-                                                                 float* partial, int n_tiles, bool folds, bool rehearses, [[maybe_unused]] Mark mark) {
+__global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2)
+    decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step, float* partial, int n_tiles, bool folds, bool rehearses,
+                       [[maybe_unused]] Mark mark) {
   constexpr int kThreads = kWarps * 32, kRowBytes = kRowBytesOf<T, kDim>, kChunks = kRowBytes / 16, kQueryStride = 2 * kDim + 16, kOwn = kDim / 32;
   extern __shared__ __align__(1024) std::byte memory[];
   Shared<T, kDim>& s = *reinterpret_cast<Shared<T, kDim>*>(memory);
@@ -92,6 +96,8 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
   const int first_new = seq.n_context - seq.n_rows, first_row = seq.first_row;      // from here on this step writes K and V
   const int page_bits = 31 - __clz(op.kv.page_size), page_mask = op.kv.page_size - 1;
 
+  [[maybe_unused]] int32_t tile_pages = 0;                                  // fp8: of the tile that is fetched
+  if constexpr (kIsFp8<T>) tile_pages = pages_of_tile(pages, max(tile, lowest), op.kv.page_size, seen, lane);
   // The old or the new positions of a tile; what is not seen becomes zeros.
   enum class Which { all, old, fresh };
   const auto fetch = [&](int plane, std::byte* to, int tile, Which which) {
@@ -102,7 +108,9 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
     for (int j = 0; j < kFlashTile / kStep; ++j) {
       const int first = j * kStep + r0 / 16 * 16, p0 = tile * kFlashTile + first;
       const std::byte* from = op.kv.base;
-      if (p0 < seen.to && p0 + 16 > seen.from) from = op.kv.plane(plane, pages[p0 >> page_bits]) + int64_t{(kv_head << page_bits) + (p0 & page_mask)} * kRowBytes + c * 16;
+      const auto in_page = [&](int32_t page) { return op.kv.plane(plane, page) + int64_t{(kv_head << page_bits) + (p0 & page_mask)} * kRowBytes + c * 16; };
+      if constexpr (kIsFp8<T>) from = in_page(__shfl_sync(0xffffffffu, tile_pages, first / 16));
+      else if (p0 < seen.to && p0 + 16 > seen.from) from = in_page(pages[p0 >> page_bits]);
 #pragma unroll
       for (int i = 0; i < kStep / kAtOnce; ++i) {
         const int r = i * kAtOnce + r0 % 16, p = p0 + r, at = first + r;
@@ -118,18 +126,19 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
     if (threadIdx.x >= 32) return;
     const int p = tile * kFlashTile + 4 * lane;
     const bool mixed = which != Which::all && first_new < p + 4;
+    const int32_t page = __shfl_sync(0xffffffffu, tile_pages, lane / 4);
 #pragma unroll
     for (int plane = 0; plane < 2; ++plane) {
       float* const to = (plane == 0 ? scales.keys : scales.values[turn]) + 4 * lane;
       if (!mixed) {
-        if (which != Which::fresh) copy_four_scales(to, op.kv, plane, pages, kv_head, p, seen);
+        if (which != Which::fresh) copy_four_scales(to, op.kv, plane, page, kv_head, p, seen);
         continue;
       }
       for (int i = 0; i < 4; ++i) {
         const int at = p + i;
         const bool valid = at >= seen.from && at < seen.to;
         if ((valid && at >= first_new) != (which == Which::fresh)) continue;
-        to[i] = valid ? __ldcg(reinterpret_cast<const float*>(op.kv.scales(plane, pages[at >> page_bits])) + (kv_head << page_bits) + (at & page_mask)) : 0.0f;
+        to[i] = valid ? __ldcg(reinterpret_cast<const float*>(op.kv.scales(plane, page)) + (kv_head << page_bits) + (at & page_mask)) : 0.0f;
       }
     }
   };
@@ -149,7 +158,8 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
     for (int i = share * kQueryStride / 4 + threadIdx.x; i < 16 * kQueryStride / 4; i += kThreads) reinterpret_cast<uint32_t*>(s.queries)[i] = 0;
     leave(mark);
   }
-  bool real = !rehearses;
+  constexpr bool kRehearses = kRotates && kWarps == 8;
+  bool real = !kRehearses || !rehearses;
   if (real) await_predecessors();
 
   // A warp's part in making the tile's new rows and, with_queries, the queries: heads of q, then new keys, then new values.
@@ -262,6 +272,9 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
   for (;; real = true) {
   for (bool first = true; tile >= lowest; tile -= gridDim.x, first = false) {
     const int start = tile * kFlashTile;
+    if constexpr (kIsFp8<T>) {
+      if (tile - int(gridDim.x) >= lowest) tile_pages = pages_of_tile(pages, tile - int(gridDim.x), op.kv.page_size, seen, lane);
+    }
     if constexpr (kRotates) {
       if (first || start + kFlashTile > first_new) project(tile, first, turn);
     }
@@ -280,8 +293,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
 #pragma unroll
     for (int i = 0; i < 4 * kRuns; ++i) scores[i] = 0;
     if constexpr (kIsFp8<T>) {
-#pragma unroll
-      for (int j = 0; j < kRuns; j += 2) fp8_scores<kDim>(scores + 4 * j, queries, s.keys, warp * kOwnPositions + j * 8, lane);
+      fp8_scores<kDim, kRuns / 2>(scores, queries, s.keys, warp * kOwnPositions, lane);
 #pragma unroll
       for (int j = 0; j < kRuns; ++j) {
         const float2 k = *reinterpret_cast<const float2*>(scales.keys + kOwnPositions * warp + 8 * j + 2 * q);
@@ -330,7 +342,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
     }
     commit_chunks();
     [[maybe_unused]] ValueScaling scaling{1, 1};
-    if constexpr (kIsFp8<T>) scaling = value_scaling(scales.values[turn], lane);
+    if constexpr (kIsFp8<T>) scaling = value_scaling(four_scales(scales.values[turn], seen.from - start, lane));
     // Rows of operands beyond the heads there are say nothing to the others: they are left as they lie.
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -344,7 +356,10 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
         const float a = exp2_fast(fmaf(scores[4 * j + 2 * r], factor, -base)), b = exp2_fast(fmaf(scores[4 * j + 2 * r + 1], factor, -base));
         uint32_t& weights = s.weights[head * kWeightStride + (kOwnPositions / 2) * warp + 4 * j + q];
         if constexpr (kIsFp8<T>) {
-          const float2 v = *reinterpret_cast<const float2*>(scales.values[turn] + kOwnPositions * warp + 8 * j + 2 * q);
+          const int at = kOwnPositions * warp + 8 * j + 2 * q;
+          float2 v = *reinterpret_cast<const float2*>(scales.values[turn] + at);
+          if (start + at < seen.from) v.x = 0;
+          if (start + at + 1 < seen.from) v.y = 0;
           weights = pack<__half>(__fmul_rn(a, __fmul_rn(v.x, scaling.given)), __fmul_rn(b, __fmul_rn(v.y, scaling.given)));
         } else {
           weights = pack<T>(a, b);
@@ -369,8 +384,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) decode_tile_kernel(const __gri
           uint32_t p[2][4];
 #pragma unroll
           for (int i = 0; i < 8; ++i) p[i / 4][i % 4] = s.weights[(g + 8 * (i % 2)) * kWeightStride + 8 * (t + i / 4) + 4 * (i % 4 / 2) + q];
-#pragma unroll
-          for (int d = 0; d < kMine; ++d) fp8_values<kDim>(out + 8 * d, p[0], p[1], s.values, t * 16, warp * kMine + d, lane);
+          fp8_values<kDim, kMine>(out, p[0], p[1], s.values, t * 16, warp * kMine, lane);
         }
       } else {
 #pragma unroll
@@ -457,9 +471,10 @@ int tiles(const Launch& l) { return (l.max_context + kFlashTile - 1) / kFlashTil
 
 template <class T, int kDim, bool kRotates>
 void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l) {
-  const int n_tiles = tiles(l), n_walks = int(op.q.rows) * op.n_kv_heads, n_blocks = std::min(n_tiles, std::max(2, 2 * l.n_sms / n_walks)), bytes = kSharedBytes<T, kDim>;
+  const int n_tiles = tiles(l), n_walks = int(op.q.rows) * op.n_kv_heads, bytes = kSharedBytes<T, kDim>;
+  const auto at_once = [&](int blocks) { return std::min(n_tiles, std::max(2, blocks * l.n_sms / n_walks)); };
+  const int n_warps = at_once(2) == n_tiles ? 8 : 4, n_blocks = at_once(n_warps == 8 ? 2 : kWalksAtOnce<T>);
   const bool folds = l.compute_capability >= 90 && n_blocks == n_tiles && n_tiles <= kFoldFewTiles && n_blocks * n_walks <= l.n_sms;
-  const int n_warps = n_blocks == n_tiles ? 8 : 4;
   const auto kernel = n_warps == 8 ? decode_tile_kernel<T, kDim, kRotates, 8> : decode_tile_kernel<T, kDim, kRotates, 4>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   launch_kernel_as({.cluster = folds ? n_blocks : 1}, kernel, dim3(n_blocks, op.n_kv_heads, op.q.rows), n_warps * 32, bytes, l.stream, op, rotation, l.step, l.attention_scratch, n_tiles, folds, kRotates && folds && getenv("REHEARSE"), getenv("NOMARK") ? Mark{} : l.mark);

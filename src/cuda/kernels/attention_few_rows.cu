@@ -42,9 +42,9 @@ constexpr int kRowBytesOf = (kIsFp8<T> ? 1 : 2) * kDim;
 template <class T, int kDim>
 constexpr int kSharedBytes = kDepth * kPiece * kRowBytesOf<T, kDim> + (kIsFp8<T> ? 2 * kFlashTile * 4 : 0);
 
-// Scratch: [row of this launch][tile][head][m, l, o of kDim].
+// Scratch: [row of this launch][tile][head][m, l, o of kDim]. In fp8 as many warps of a multiprocessor as have room for their pieces.
 template <class T, int kDim>
-__global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, float* partial, int first, bool all) {
+__global__ void __launch_bounds__(32, kIsFp8<T> ? 12 : 0) few_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, float* partial, int first, bool all) {
   constexpr int kRowBytes = kRowBytesOf<T, kDim>, kPieceBytes = kPiece * kRowBytes, kChunks = kRowBytes / 16;
   extern __shared__ __align__(1024) std::byte pieces[];
   [[maybe_unused]] float* const scales = reinterpret_cast<float*>(pieces + kDepth * kPieceBytes);
@@ -58,6 +58,8 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
   if (start + kFlashTile <= seen.from || start >= seen.to) return;
   const int32_t* pages = step.pages + step.seqs[step.seq_of[row]].first_page[op.kv.group];
 
+  [[maybe_unused]] int32_t tile_pages = 0;
+  if constexpr (kIsFp8<T>) tile_pages = pages_of_tile(pages, tile, op.kv.page_size, seen, lane);
   // A piece never straddles pages of 32 or more; pages of 16 hold half of one.
   const auto fetch = [&](int piece) {
     if (piece < 2 * kPieces) {
@@ -66,6 +68,16 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int head_of = begin + half * 16;
+        if constexpr (kIsFp8<T>) {
+          const int32_t page = __shfl_sync(0xffffffffu, tile_pages, piece % kPieces * 2 + half);
+          const std::byte* const from = op.kv.plane(plane, page) + (int64_t{kv_head} * op.kv.page_size + (head_of & (op.kv.page_size - 1))) * kRowBytes + lane * 16;
+#pragma unroll
+          for (int i = 0; i < kChunks / 2; ++i) {
+            const int r = (i * 32 + lane) / kChunks;
+            copy_chunk(to + fp8_place<kDim>(half * 16 + r, lane % kChunks), from + i * 512, head_of + r >= seen.from && head_of + r < seen.to);
+          }
+          continue;
+        }
         const bool any = head_of < seen.to && head_of + 16 > seen.from;
         const std::byte* page = any ? op.kv.plane(plane, pages[head_of / op.kv.page_size]) : op.kv.base;
         const std::byte* from = page + (any ? (int64_t{kv_head} * op.kv.page_size + head_of % op.kv.page_size) * kRowBytes : 0);
@@ -73,16 +85,16 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
         for (int i = 0; i < kChunks / 2; ++i) {
           const int r = (i * 32 + lane) / kChunks, c = (i * 32 + lane) % kChunks;
           const bool valid = head_of + r >= seen.from && head_of + r < seen.to;
-          const int place = kIsFp8<T> ? fp8_place<kDim>(half * 16 + r, c) : (half * 16 + r) * kRowBytes + ((c ^ (r & 7)) << 4);
-          copy_chunk(to + place, from + (valid ? r * kRowBytes + c * 16 : 0), valid);
+          copy_chunk(to + (half * 16 + r) * kRowBytes + ((c ^ (r & 7)) << 4), from + (valid ? r * kRowBytes + c * 16 : 0), valid);
         }
       }
     }
     commit_chunks();
   };
   if constexpr (kIsFp8<T>) {
+    const int32_t page = __shfl_sync(0xffffffffu, tile_pages, lane / 4);
 #pragma unroll
-    for (int plane = 0; plane < 2; ++plane) copy_four_scales(scales + plane * kFlashTile + 4 * lane, op.kv, plane, pages, kv_head, start + 4 * lane, seen);
+    for (int plane = 0; plane < 2; ++plane) copy_four_scales(scales + plane * kFlashTile + 4 * lane, op.kv, plane, page, kv_head, start + 4 * lane, seen);
   }
 #pragma unroll
   for (int i = 0; i < kDepth - 1; ++i) fetch(i);
@@ -104,8 +116,7 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
     fetch(piece + kDepth - 1);
     const std::byte* keys = pieces + piece % kDepth * kPieceBytes;
     if constexpr (kIsFp8<T>) {
-#pragma unroll
-      for (int pair = 0; pair < kPiece / 16; ++pair) fp8_scores<kDim>(scores + 8 * (piece * 2 + pair), queries, keys, pair * 16, lane);
+      fp8_scores<kDim, kPiece / 16>(scores + 16 * piece, queries, keys, 0, lane);
     } else {
 #pragma unroll
       for (int k = 0; k < kDim / 16; ++k)
@@ -131,7 +142,7 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
   [[maybe_unused]] float owed = 1;
   softmax_tile<T>(p, m, l, scores, factor);
   if constexpr (kIsFp8<T>) {
-    owed = give_value_scales(scales + kFlashTile, lane);
+    owed = give_value_scales(scales + kFlashTile, seen.from - start, lane);
     pack_weights(p, scores, scales + kFlashTile, q);
   }
 
@@ -146,7 +157,7 @@ __global__ void __launch_bounds__(32) few_rows_kernel(const __grid_constant__ Pa
     const std::byte* values = pieces + piece % kDepth * kPieceBytes;
     if constexpr (kIsFp8<T>) {
 #pragma unroll
-      for (int d = 0; d < kDim / 16; ++d) fp8_values<kDim>(out + 8 * d, p[piece * 2], p[piece * 2 + 1], values, 0, d, lane);
+      for (int d = 0; d < kDim / 16; d += 2) fp8_values<kDim, 2>(out + 8 * d, p[piece * 2], p[piece * 2 + 1], values, 0, d, lane);
     } else {
 #pragma unroll
       for (int t = 0; t < kPiece / 16; ++t)

@@ -142,18 +142,17 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
           const int code_chunk = thread % kCodeChunks, code_row = thread / kCodeChunks, first = tile * kFlashTile;
           const auto seen = [&](int position) { return position >= s.first_seen && position <= s.last_position; };
           const auto bring = [&]<int kPlane>(std::integral_constant<int, kPlane>) {
-            uint4 codes[kAtOnce];
-            const auto load = [&](int turn) {
-#pragma unroll
-              for (int i = 0; i < kAtOnce; ++i) {
-                const int r = (turn + i) * kCodeRows + code_row, position = first + r;
-                const int32_t of_row = __shfl_sync(0xffffffffu, page, r / 16);
-                codes[i] = {0, 0, 0, 0};
-                if (seen(position))
-                  codes[i] = __ldcg(reinterpret_cast<const uint4*>(op.kv.plane(kPlane, of_row) + int64_t{kv_head * page_size + (position & (page_size - 1))} * kDim) + code_chunk);
-              }
+            const auto load = [&](int i) {
+              const int r = i * kCodeRows + code_row, position = first + r;
+              const int32_t of_row = __shfl_sync(0xffffffffu, page, r / 16);
+              uint4 v{0, 0, 0, 0};
+              if (seen(position))
+                v = __ldcg(reinterpret_cast<const uint4*>(op.kv.plane(kPlane, of_row) + int64_t{kv_head * page_size + (position & (page_size - 1))} * kDim) + code_chunk);
+              return v;
             };
-            load(0);
+            uint4 codes[kAtOnce];                                            // on their way
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) codes[i] = load(i);
             // Scales, by the first warp: four positions a lane.
             const int four = first + 4 * lane;
             const int32_t of_four = __shfl_sync(0xffffffffu, page, lane / 4);
@@ -168,16 +167,13 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
             await(&empty[stage], phase ^ 1);
             std::byte* const to = tiles + stage * kKvBytes<kDim> + code_chunk / 4 * kPanelBytes;
 #pragma unroll
-            for (int turn = 0; turn < kTurns; turn += kAtOnce) {
-              if (turn > 0) load(turn);
-#pragma unroll
-              for (int i = 0; i < kAtOnce; ++i) {
-                const int r = (turn + i) * kCodeRows + code_row;
-                uint4 low, high;
-                widen_chunk<kPlane == 0>(low, high, codes[i]);
-                *reinterpret_cast<uint4*>(to + swizzled(r, code_chunk % 4 * 2)) = low;
-                *reinterpret_cast<uint4*>(to + swizzled(r, code_chunk % 4 * 2 + 1)) = high;
-              }
+            for (int i = 0; i < kTurns; ++i) {
+              const int r = i * kCodeRows + code_row;
+              uint4 low, high;
+              widen_chunk<kPlane == 0>(low, high, codes[i % kAtOnce]);
+              if (i + kAtOnce < kTurns) codes[i % kAtOnce] = load(i + kAtOnce);
+              *reinterpret_cast<uint4*>(to + swizzled(r, code_chunk % 4 * 2)) = low;
+              *reinterpret_cast<uint4*>(to + swizzled(r, code_chunk % 4 * 2 + 1)) = high;
             }
             if (thread < 32) {
               float* const to_scales = scales + stage * kScaleStride;

@@ -231,62 +231,55 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       continue;
     }
     if (threadIdx.x == 0) expect_bytes(sent, kItems * 16);
-    const int n_fours = f.activate ? kFours / 2 : kFours;
+    const int n_fours = f.activate ? kFours / 2 : kFours, n_items = n_fours * f.n_tokens;
     constexpr int kMost = (kItems + kConsumers * 32 - 1) / (kConsumers * 32);
-    struct Item { float4 sum, up, before; int which, row, token; } item[kMost];
-    const auto within = [&](int i) { return threadIdx.x + i * kConsumers * 32 < n_fours * f.n_tokens; };
-    const auto four_at = [](const float* p, int n) {                             // the first n of them, zeros beyond
-      float v[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) v[i] = i < n ? __ldcg(p + i) : 0.0f;
-      return float4{v[0], v[1], v[2], v[3]};
+    struct Output { int token, in_place, row, which; };
+    const auto output = [&](int i) {
+      const int e = int(threadIdx.x) + i * kConsumers * 32, in_place = e % n_fours * 4;
+      const Place<RT> at(f, place, in_place / kTileRows);
+      return Output{e / n_fours, in_place, at.tile * kTileRows + in_place % kTileRows, at.which};
     };
+    float4 before[kMost];                                                        // asked for while the sums come
 #pragma unroll
     for (int i = 0; i < kMost; ++i) {
-      if (!within(i)) continue;
-      const int e = threadIdx.x + i * kConsumers * 32, in_place = e % n_fours * 4;
-      const Place<RT> at(f, place, in_place / kTileRows);
-      item[i].token = e / n_fours;
-      item[i].which = at.which;
-      item[i].row = at.tile * kTileRows + in_place % kTileRows;
-      if (f.residual) item[i].before = four_at(f.residual + item[i].token * f.residual_stride + item[i].row, f.part[0].rows - item[i].row);
+      before[i] = {0, 0, 0, 0};
+      if (f.residual && int(threadIdx.x) + i * kConsumers * 32 < n_items) {
+        const Output o = output(i);
+        const float* const from = f.residual + o.token * f.residual_stride + o.row;
+        const int n = f.part[0].rows - o.row;
+        if (n > 0) before[i].x = __ldcg(from);
+        if (n > 1) before[i].y = __ldcg(from + 1);
+        if (n > 2) before[i].z = __ldcg(from + 2);
+        if (n > 3) before[i].w = __ldcg(from + 3);
+      }
     }
     if (place == cluster) await_cluster();
     await_gate_of_cluster(sent, sent_phase);
     sent_phase ^= 1;
 #pragma unroll
     for (int i = 0; i < kMost; ++i) {
-      if (!within(i)) continue;
-      const int in_place = (threadIdx.x + i * kConsumers * 32) % n_fours * 4, token = item[i].token;
-      const float* const others = sums + (kOwnChains * NT * 8 + token) * L::kSumStride;
-      item[i].sum = add(*reinterpret_cast<const float4*>(others + in_place), token, in_place);
-      if (f.activate) item[i].up = add(*reinterpret_cast<const float4*>(others + in_place + L::kRows / 2), token, in_place + L::kRows / 2);
-    }
-#pragma unroll
-    for (int i = 0; i < kMost; ++i) {
-      if (!within(i)) continue;
-      const auto finished = [&](const float4& sum, const GemmPart& part) {                     // never fused with the addition: every kernel of this arithmetic rounds here
-        float v[4] = {sum.x, sum.y, sum.z, sum.w};
-#pragma unroll
-        for (int j = 0; j < 4; ++j) v[j] = __fmul_rn(v[j], part.scale);
-        if (part.row_scales)
-          for (int j = 0; j < 4; ++j) v[j] = __fmul_rn(v[j], part.row_scales[min(item[i].row + j, part.rows - 1)]);
-        if (part.bias)
-          for (int j = 0; j < 4; ++j) v[j] = __fadd_rn(v[j], part.bias[min(item[i].row + j, part.rows - 1)]);
-        return float4{v[0], v[1], v[2], v[3]};
+      if (int(threadIdx.x) + i * kConsumers * 32 >= n_items) break;
+      const Output o = output(i);
+      const GemmPart& part = f.part[o.which];
+      const auto finished = [&](int in_place, const GemmPart& part) {                          // never fused with the addition: every kernel of this arithmetic rounds here
+        const float4 sum = add(*reinterpret_cast<const float4*>(sums + (kOwnChains * NT * 8 + o.token) * L::kSumStride + in_place), o.token, in_place);
+        float4 v = {__fmul_rn(sum.x, part.scale), __fmul_rn(sum.y, part.scale), __fmul_rn(sum.z, part.scale), __fmul_rn(sum.w, part.scale)};
+        const auto at = [&](const float* p, int j) { return p[min(o.row + j, part.rows - 1)]; };
+        if (const float* p = part.row_scales) v = {__fmul_rn(v.x, at(p, 0)), __fmul_rn(v.y, at(p, 1)), __fmul_rn(v.z, at(p, 2)), __fmul_rn(v.w, at(p, 3))};
+        if (const float* p = part.bias) v = {__fadd_rn(v.x, at(p, 0)), __fadd_rn(v.y, at(p, 1)), __fadd_rn(v.z, at(p, 2)), __fadd_rn(v.w, at(p, 3))};
+        return v;
       };
-      const GemmPart& part = f.part[item[i].which];
-      float4 v = finished(item[i].sum, part);
+      float4 v = finished(o.in_place, part);
       if (f.activate) {
-        const float4 up = finished(item[i].up, f.part[1]);
         float gate[4] = {v.x, v.y, v.z, v.w};
         if (f.act == ActKind::silu) act_all<ActKind::silu>(gate);
         else
           for (int j = 0; j < 4; ++j) gate[j] = act(f.act, gate[j]);
+        const float4 up = finished(o.in_place + L::kRows / 2, f.part[1]);
         v = {__fmul_rn(gate[0], up.x), __fmul_rn(gate[1], up.y), __fmul_rn(gate[2], up.z), __fmul_rn(gate[3], up.w)};
       }
       const auto store = [&](float* to, const float4& v) {
-        const int n = part.rows - item[i].row;
+        const int n = part.rows - o.row;
         if (n >= 4 && reinterpret_cast<uintptr_t>(to) % 16 == 0) *reinterpret_cast<float4*>(to) = v;
         else if (n > 0) {
           to[0] = v.x;
@@ -295,9 +288,9 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
           if (n > 3) to[3] = v.w;
         }
       };
-      store(part.out + item[i].token * part.out_stride + item[i].row, v);
-      if (const float4& b = item[i].before; f.residual)
-        store(f.residual + item[i].token * f.residual_stride + item[i].row, {fmaf(f.residual_scale, v.x, b.x), fmaf(f.residual_scale, v.y, b.y), fmaf(f.residual_scale, v.z, b.z), fmaf(f.residual_scale, v.w, b.w)});
+      store(part.out + o.token * part.out_stride + o.row, v);
+      if (const float4& b = before[i]; f.residual)
+        store(f.residual + o.token * f.residual_stride + o.row, {fmaf(f.residual_scale, v.x, b.x), fmaf(f.residual_scale, v.y, b.y), fmaf(f.residual_scale, v.z, b.z), fmaf(f.residual_scale, v.w, b.w)});
     }
   }
 #endif

@@ -4,9 +4,9 @@
 // One instruction makes an f16 pair of two neighbouring codes. So along the 16 dimensions of an MMA queries and keys have 0 1, 4 5, 8 9, 12 13, then 2 3, 6 7, ..., in
 // every kernel, since the order may count in the last bit; the 16 dimensions of V in a product leave by mma.sync as even ones and odd ones.
 //
-// Weights times scales have to fit f16. Scales are powers of two, so that they come relative to the largest 2^E of those that a row sees in the tile: the operand is
-// p 2^(15 - E) scale, at most 2^15 and with all its bits down to 2^-29 of that, and the tile's o takes 2^(E - 15) when it is there. Neither rounds. What a row does not
-// see has no part in its E: it has the same bits alone and within a prompt.
+// Weights times scales have to fit f16. So scales come by a power of two, by the exponent E of the largest that a row sees in the tile: the operand is p times
+// 2^(14 - E) scale, at most 2^15 and with all its bits down to 2^-29 of that, and the tile's o takes 2^(E - 14) when it is there. Neither power rounds. What a row does
+// not see has no part in its E: it has the same bits alone and within a prompt.
 #pragma once
 #include <cuda_fp8.h>
 
@@ -59,34 +59,47 @@ __device__ inline void load_queries_for_fp8(uint32_t (&a)[kSteps][4], int q, Row
   }
 }
 
-// s[0..3] and s[4..7]: products with positions [row, row + 8) and [row + 8, row + 16) of the keys, added.
-template <int kDim>
+// s[8 i .. 8 i + 7]: products with positions [row + 16 i, row + 16 i + 16) of the keys, added. Matrices are asked for one step ahead, and sums take turns.
+template <int kDim, int kPairs>
 __device__ inline void fp8_scores(float* s, const uint32_t (&queries)[kDim / 16][4], const std::byte* keys, int row, int lane) {
+  uint32_t b[2][kPairs][4];
+  // Matrices: positions 0-7 and 8-15 at 16 dimensions, then at the next.
+  const auto load = [&](int k) {
 #pragma unroll
-  for (int k = 0; k < kDim / 16; k += 2) {
-    // Matrices: positions 0-7 and 8-15 at 16 dimensions, then at the next.
-    uint32_t b[4], low, high;
-    load_four_matrices<false>(b, keys + fp8_place<kDim>(row + lane / 8 % 2 * 8 + lane % 8, k + lane / 16));
+    for (int i = 0; i < kPairs; ++i) load_four_matrices<false>(b[k / 2 % 2][i], keys + fp8_place<kDim>(row + 16 * i + lane / 8 % 2 * 8 + lane % 8, k + lane / 16));
+  };
+  load(0);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      widen_codes(low, high, b[i]);
-      flash_mma<__half>(s + i % 2 * 4, queries[k + i / 2], low, high);
-    }
+  for (int k = 0; k < kDim / 16; ++k) {
+    if (k % 2 == 0 && k + 2 < kDim / 16) load(k + 2);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint32_t low, high;
+        widen_codes(low, high, b[k / 2 % 2][i][k % 2 * 2 + half]);
+        flash_mma<__half>(s + 8 * i + 4 * half, queries[k], low, high);
+      }
   }
 }
 
-// out += weights x values over positions [row, row + 32), for the 16 dimensions of chunk c: out[4 o + 2 r + e] is row g + 8 r, dimension 4 q + 2 e + o.
-template <int kDim>
+// out += weights x values over positions [row, row + 32), for the dimensions of chunks c to c + kChunks: out[8 i + 4 o + 2 r + e] is row g + 8 r, dimension
+// 4 q + 2 e + o of chunk c + i.
+template <int kDim, int kChunks>
 __device__ inline void fp8_values(float* out, const uint32_t (&first)[4], const uint32_t (&second)[4], const std::byte* values, int row, int c, int lane) {
-  uint32_t b[4], even[2], odd[2];
-  load_four_matrices<true>(b, values + fp8_place<kDim>(row + lane, c));
+  uint32_t b[kChunks][4];
 #pragma unroll
-  for (int t = 0; t < 2; ++t) {
-    widen_transposed(even[0], odd[0], b[2 * t]);
-    widen_transposed(even[1], odd[1], b[2 * t + 1]);
-    flash_mma<__half>(out, t ? second : first, even[0], even[1]);
-    flash_mma<__half>(out + 4, t ? second : first, odd[0], odd[1]);
-  }
+  for (int i = 0; i < kChunks; ++i) load_four_matrices<true>(b[i], values + fp8_place<kDim>(row + lane, c + i));
+#pragma unroll
+  for (int t = 0; t < 2; ++t)
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      uint32_t even[2], odd[2];
+      widen_transposed(even[0], odd[0], b[i][2 * t]);
+      widen_transposed(even[1], odd[1], b[i][2 * t + 1]);
+      flash_mma<__half>(out + 8 * i, t ? second : first, even[0], even[1]);
+      flash_mma<__half>(out + 8 * i + 4, t ? second : first, odd[0], odd[1]);
+    }
 }
 // The same over positions [row, row + 16), for the chunks c and c + 1.
 template <int kDim>
@@ -106,24 +119,29 @@ __device__ inline float4 fp8_dims(const float* out, int r, float owed) {
   return {__fmul_rn(out[2 * r], owed), __fmul_rn(out[4 + 2 * r], owed), __fmul_rn(out[2 * r + 1], owed), __fmul_rn(out[5 + 2 * r], owed)};
 }
 
-// How V's scales come to a tile's weights, 2^(15 - E), and what is owed to its o then, 2^(E - 15). `largest`: bits of 2^E, or 0.
+// What V's scales are given before they come to a tile's weights, 2^(14 - E), and what is owed to its o then, 2^(E - 14). `largest`: the bits of the largest scale.
 struct ValueScaling { float given, owed; };
 __device__ inline ValueScaling value_scaling(uint32_t largest) {
-  if (largest == 0) largest = 127u << 23;
-  return {__uint_as_float((269u << 23) - largest), __uint_as_float(largest - (15u << 23))};
+  const uint32_t exponent = largest == 0 ? 127u << 23 : largest & 0x7f800000u;
+  return {__uint_as_float((268u << 23) - exponent), __uint_as_float(exponent - (14u << 23))};
 }
-// By a warp, of the scales of a tile's positions [128], which are 0 where nothing is seen.
+// By a warp, four of the tile's positions a lane: scales are 0 where nothing is seen.
 __device__ inline ValueScaling value_scaling(const float4& four) {
   return value_scaling(__reduce_max_sync(0xffffffffu, max(max(__float_as_uint(four.x), __float_as_uint(four.y)), max(__float_as_uint(four.z), __float_as_uint(four.w)))));
 }
-__device__ inline ValueScaling value_scaling(const float* scales, int lane) { return value_scaling(reinterpret_cast<const float4*>(scales)[lane]); }
+// A lane's four scales of a tile [128] of which n_unseen come before the first position that is seen.
+__device__ inline float4 four_scales(const float* scales, int n_unseen, int lane) {
+  float4 v = reinterpret_cast<const float4*>(scales)[lane];
+  n_unseen -= 4 * lane;
+  return {n_unseen > 0 ? 0 : v.x, n_unseen > 1 ? 0 : v.y, n_unseen > 2 ? 0 : v.z, n_unseen > 3 ? 0 : v.w};
+}
 __device__ inline float4 scaled(const float4& v, float factor) { return {__fmul_rn(v.x, factor), __fmul_rn(v.y, factor), __fmul_rn(v.z, factor), __fmul_rn(v.w, factor)}; }
 
 // The scales of V of a tile in place, by the warp that uses them; what is owed to o.
-__device__ inline float give_value_scales(float* scales, int lane) {
-  float4& four = reinterpret_cast<float4*>(scales)[lane];
+__device__ inline float give_value_scales(float* scales, int n_unseen, int lane) {
+  const float4 four = four_scales(scales, n_unseen, lane);
   const ValueScaling scaling = value_scaling(four);
-  four = scaled(four, scaling.given);
+  reinterpret_cast<float4*>(scales)[lane] = scaled(four, scaling.given);
   __syncwarp();
   return scaling.owed;
 }
@@ -163,11 +181,16 @@ __device__ inline void pack_weights(uint32_t (&p)[8][4], const float (&s)[64], c
   }
 }
 
+// Pages of a tile's runs of 16 positions, run i with lane i of a warp: asked for ahead, nobody waits for the table when it is time to copy. 0 where nothing is seen.
+__device__ inline int32_t pages_of_tile(const int32_t* pages, int tile, int page_size, const Seen& seen, int lane) {
+  const int p = tile * kFlashTile + 16 * lane;
+  return lane < kFlashTile / 16 && p < seen.to && p + 16 > seen.from ? pages[p >> (31 - __clz(page_size))] : 0;
+}
+
 // Scales of the four positions from p on, a multiple of four; what is not seen yet becomes 0.
-__device__ inline void copy_four_scales(float* to, const KvRef& kv, int plane, const int32_t* pages, int kv_head, int p, const Seen& seen) {
-  const bool any = p < seen.to && p + 4 > seen.from;
-  const std::byte* from = any ? kv.scales(plane, pages[p / kv.page_size]) + int64_t{kv_head * kv.page_size + p % kv.page_size} * 4 : kv.base;
-  copy_part_of_chunk(to, from, any ? min(seen.to - p, 4) * 4 : 0);
+__device__ inline void copy_four_scales(float* to, const KvRef& kv, int plane, int32_t page, int kv_head, int p, const Seen& seen) {
+  const std::byte* const from = kv.scales(plane, page) + int64_t{kv_head * kv.page_size + (p & (kv.page_size - 1))} * 4;
+  copy_part_of_chunk(to, from, p + 4 > seen.from ? max(min(seen.to - p, 4), 0) * 4 : 0);
 }
 
 // The scale of a head that a warp holds.
