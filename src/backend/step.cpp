@@ -51,6 +51,11 @@ void Step::add_token(int32_t token, int32_t position, int32_t seq, bool wants_lo
   at<int32_t>(logit_rows_)[head().n_logits++] = row;
 }
 
+void Step::set_token(int row, int32_t token) {
+  CHECK(row >= 0 && row < n_tokens());
+  at<int32_t>(tokens_)[row] = token;
+}
+
 int Step::add_pages(std::span<const int32_t> table) {
   const int first = n_pages();
   CHECK_LE(first + int(table.size()), limits_.max_pages);

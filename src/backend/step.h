@@ -5,6 +5,8 @@
 //   per sequence    StepSeq: rows [first_row, first_row + n_rows), context length, rope row, page tables
 //   then            logit rows, page tables (ragged, one run per sequence and group), rope frequencies (one row per rope class in the batch)
 //
+// A token of -1 - r is the one with the largest logit in logit row r of the step before (the first among equals; any one where that row holds NaNs), for backends
+// whose peaks are watched (backend.h).
 // Page tables are indexed by position / page_size; an entry of -1 is a page that was given back because no query can see it any more.
 #pragma once
 #include <cstdint>
@@ -57,6 +59,7 @@ class Step {
   int add_seq(const StepSeq& seq);                                    // returns its index
   void add_token(int32_t token, int32_t position, int32_t seq, bool wants_logits);
   int add_pages(std::span<const int32_t> table);                      // returns the index of its first entry
+  void set_token(int row, int32_t token);
   int add_rope_row();                                                 // returns its index; fill with rope_freqs()
 
   std::span<const int32_t> tokens() const { return {at<int32_t>(tokens_), size_t(n_tokens())}; }
