@@ -16,6 +16,7 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
   command.add_option("--activations", flags.activations, "For quantized weights. i8: quantized to 8 bits; i16: to 16, finer and slower; f32: exact and slowest; auto: i16 for small models, else i8")->capture_default_str()->group(group);
   command.add_option("--kv-cache-dtype", flags.kv_format, "Type of the key-value cache: auto, f32, f16, bf16 or fp8 (e4m3 with a scale for each token and head)")->capture_default_str()->group(group);
   command.add_option("--rope-dynamic", flags.rope_dynamic, "Dynamic NTK: `class` follows the length in powers of two, `exact` every token")->capture_default_str()->group(group);
+  command.add_flag("--async-scheduling,!--no-async-scheduling", flags.run_ahead, "Submit a step before the one before it is done, where it is sure to be wanted; by default on a GPU alone")->group(group);
 }
 
 EngineOptions engine_options(const ModelFlags& flags) {
@@ -35,6 +36,7 @@ EngineOptions engine_options(const ModelFlags& flags) {
   if (flags.kv_format != "auto") options.kv_format = flags.kv_format == "fp8" ? FormatId::fp8_e4m3 : *find_format(flags.kv_format);
   options.max_context = flags.ctx_size;
   options.rope_dynamic_exact = flags.rope_dynamic == "exact";
+  options.run_ahead = flags.run_ahead;
   return options;
 }
 
