@@ -23,8 +23,8 @@ Step::Step(const StepLimits& limits) : limits_(limits) {
   seq_of_ = reserve(4ll * limits.max_tokens);
   seqs_ = reserve(int64_t(sizeof(StepSeq)) * limits.max_seqs);
   logit_rows_ = reserve(4ll * limits.max_logits);
-  pages_ = reserve(4ll * limits.max_pages);
   rope_ = reserve(4ll * limits.max_rope_rows * limits.n_ropes * (limits.n_freqs + 1));
+  pages_ = reserve(4ll * limits.max_pages);
   block_.resize(size);
 }
 

@@ -3,7 +3,7 @@
 //
 //   per token row   token, position, seq
 //   per sequence    StepSeq: rows [first_row, first_row + n_rows), context length, rope row, page tables
-//   then            logit rows, page tables (ragged, one run per sequence and group), rope frequencies (one row per rope class in the batch)
+//   then            logit rows, rope frequencies (one row per rope class in the batch), page tables (ragged, one run per sequence and group)
 //
 // A token of -1 - r is the one with the largest logit in logit row r of the step before (the first among equals; any one where that row holds NaNs), for backends
 // whose peaks are watched (backend.h).
@@ -73,6 +73,8 @@ class Step {
   const float* rope_freqs(int rope, int row) const { return const_cast<Step*>(this)->rope_freqs(rope, row); }
 
   std::span<const std::byte> block() const { return block_; }
+  // Its beginning, which holds all that the step has: page tables are last, and for many long sequences there is room for millions of entries.
+  std::span<const std::byte> used() const { return block().first(size_t(pages_) + 4 * size_t(n_pages())); }
   StepView view_at(const std::byte* base) const;
 
  private:

@@ -81,9 +81,7 @@ class CudaBackend final : public Backend {
   // Of two steps under way each has a pinned block; the device's block is the same one, overwritten in the stream's order. In front of a step lies its turn.
   void begin(const Step& step) override {
     CHECK_LT(n_under_way_, 2);
-    const auto block = step.block();
-    const int64_t n_bytes = kStepHead + int64_t(block.size());
-    if (n_bytes > step_bytes_) {
+    if (const int64_t n_bytes = kStepHead + int64_t(step.block().size()); n_bytes > step_bytes_) {
       CUDA_TRY(cudaStreamSynchronize(stream_));
       for (Turn& turn : turns_) {
         if (turn.pinned_step) CUDA_TRY(cudaFreeHost(turn.pinned_step));
@@ -96,8 +94,8 @@ class CudaBackend final : public Backend {
     turn_ = 1 - turn_;
     std::byte* const pinned = turns_[turn_].pinned_step;
     std::memcpy(pinned, &turn_, sizeof turn_);
-    std::memcpy(pinned + kStepHead, block.data(), block.size());
-    CUDA_TRY(cudaMemcpyAsync(device_step_, pinned, n_bytes, cudaMemcpyHostToDevice, stream_));
+    std::memcpy(pinned + kStepHead, step.used().data(), step.used().size());
+    CUDA_TRY(cudaMemcpyAsync(device_step_, pinned, kStepHead + step.used().size(), cudaMemcpyHostToDevice, stream_));
     int longest = 256, n_few = 0;
     for (const StepSeq& s : step.seqs()) {
       while (longest < s.n_context) longest *= 2;
