@@ -2,6 +2,8 @@
 //
 // Life of a step: begin(step), run(op)..., end(). Between begin and end nothing is allocated and nothing throws; run() may return before the op is done,
 // ops see each other's results in order, and after end() the host may read every tensor with download().
+// Or, where peaks are watched: begin(step), run(op)..., submit(), and wait() later. Then one more step may be submitted meanwhile, whose tokens may be those that the
+// first one is about to choose (step.h); the device goes from one to the other without the host.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -40,10 +42,14 @@ class Backend {
 
   virtual void begin(const Step& step) = 0;
   virtual void run(const Op& op) = 0;
-  virtual void end() = 0;
+  virtual void end() = 0;                                                              // submit, and wait for it; nothing else is under way
+  virtual void submit() { end(); }                                                     // at most two steps are under way
+  virtual void wait() {}                                                               // for the oldest step under way
+  virtual bool works_alone() const { return false; }                                   // whether the host is free between submit() and wait()
   virtual void download(void* host, const Tensor& tensor) = 0;                         // rows packed without stride
 
-  // From now on the host can read after each step where each of its logit rows, rows of `logits`, is largest, without a download. Null: not offered here.
+  // From now on the host can read after each step where each of its logit rows, rows of `logits`, is largest, without a download: after end(), or after the wait()
+  // for it and before the next. Null: not offered here.
   virtual const Peak* watch_peaks(const Tensor& logits) { return (void)logits, nullptr; }
 
   // The largest of each of these rows of logits, after a step; valid until the next call. Null: not offered here.

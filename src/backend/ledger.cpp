@@ -38,6 +38,12 @@ void Ledger::end() {
   n_steps_++;
 }
 
+void Ledger::submit() {
+  inner_.submit();
+  step_ = nullptr;
+  n_steps_++;
+}
+
 void Ledger::reset() {
   entries_.clear();
   events_.clear();

@@ -30,6 +30,9 @@ class Ledger : public Backend {
   void begin(const Step& step) override;
   void run(const Op& op) override;
   void end() override;
+  void submit() override;
+  void wait() override { inner_.wait(); }
+  bool works_alone() const override { return mode_ == Mode::count && inner_.works_alone(); }
   void download(void* host, const Tensor& t) override { inner_.download(host, t); }
   const Peak* watch_peaks(const Tensor& logits) override { return inner_.watch_peaks(logits); }
   const TopLogits* top_logits(const Tensor& rows) override { return inner_.top_logits(rows); }

@@ -23,8 +23,8 @@ Step::Step(const StepLimits& limits) : limits_(limits) {
   seq_of_ = reserve(4ll * limits.max_tokens);
   seqs_ = reserve(int64_t(sizeof(StepSeq)) * limits.max_seqs);
   logit_rows_ = reserve(4ll * limits.max_logits);
-  pages_ = reserve(4ll * limits.max_pages);
   rope_ = reserve(4ll * limits.max_rope_rows * limits.n_ropes * (limits.n_freqs + 1));
+  pages_ = reserve(4ll * limits.max_pages);
   block_.resize(size);
 }
 
@@ -49,6 +49,11 @@ void Step::add_token(int32_t token, int32_t position, int32_t seq, bool wants_lo
   if (!wants_logits) return;
   CHECK_LT(n_logits(), limits_.max_logits);
   at<int32_t>(logit_rows_)[head().n_logits++] = row;
+}
+
+void Step::set_token(int row, int32_t token) {
+  CHECK(row >= 0 && row < n_tokens());
+  at<int32_t>(tokens_)[row] = token;
 }
 
 int Step::add_pages(std::span<const int32_t> table) {

@@ -3,8 +3,10 @@
 //
 //   per token row   token, position, seq
 //   per sequence    StepSeq: rows [first_row, first_row + n_rows), context length, rope row, page tables
-//   then            logit rows, page tables (ragged, one run per sequence and group), rope frequencies (one row per rope class in the batch)
+//   then            logit rows, rope frequencies (one row per rope class in the batch), page tables (ragged, one run per sequence and group)
 //
+// A token of -1 - r is the one with the largest logit in logit row r of the step before (the first among equals; any one where that row holds NaNs), for backends
+// whose peaks are watched (backend.h).
 // Page tables are indexed by position / page_size; an entry of -1 is a page that was given back because no query can see it any more.
 #pragma once
 #include <cstdint>
@@ -57,6 +59,7 @@ class Step {
   int add_seq(const StepSeq& seq);                                    // returns its index
   void add_token(int32_t token, int32_t position, int32_t seq, bool wants_logits);
   int add_pages(std::span<const int32_t> table);                      // returns the index of its first entry
+  void set_token(int row, int32_t token);
   int add_rope_row();                                                 // returns its index; fill with rope_freqs()
 
   std::span<const int32_t> tokens() const { return {at<int32_t>(tokens_), size_t(n_tokens())}; }
@@ -70,6 +73,8 @@ class Step {
   const float* rope_freqs(int rope, int row) const { return const_cast<Step*>(this)->rope_freqs(rope, row); }
 
   std::span<const std::byte> block() const { return block_; }
+  // Its beginning, which holds all that the step has: page tables are last, and for many long sequences there is room for millions of entries.
+  std::span<const std::byte> used() const { return block().first(size_t(pages_) + 4 * size_t(n_pages())); }
   StepView view_at(const std::byte* base) const;
 
  private:

@@ -11,6 +11,7 @@ namespace ridge {
 struct ModelFlags {
   std::string device = "auto", isa, activations = "auto", kv_format = "auto", rope_dynamic = "class";
   int n_threads = 0, ctx_size = 0;
+  std::optional<bool> run_ahead;
 };
 
 void add_model_flags(CLI::App& command, ModelFlags& flags);

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "backend/host_peaks.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "cpu/dispatch.h"
@@ -85,7 +86,7 @@ class CpuBackend : public Backend {
   }
 
   void begin(const Step& step) override {
-    step_ = &step;
+    step_ = &peaks_.resolve(step);
     const int64_t widest = widest_ + 64;
     team_.reserve((int64_t{8} << 20) + 256 * widest, (int64_t{1} << 20) + 8 * widest * step.limits().max_tokens);
   }
@@ -96,9 +97,16 @@ class CpuBackend : public Backend {
   }
 
   void end() override {
+    submit();
+    wait();
+  }
+  void submit() override {
     team_.wait();
+    peaks_.submitted(*step_);
     step_ = nullptr;
   }
+  void wait() override { peaks_.waited(); }
+  const Peak* watch_peaks(const Tensor& logits) override { return peaks_.watch(logits); }
 
   void download(void* host, const Tensor& tensor) override {
     team_.wait();
@@ -179,6 +187,7 @@ class CpuBackend : public Backend {
   const Kernel<Matmul, Lane>* forced_ = nullptr;
   const Kernel<PagedAttention, Lane>* forced_attention_ = nullptr;
   const Step* step_ = nullptr;
+  HostPeaks peaks_;
   Team team_;                                // last, so that its workers end before what they use
 };
 

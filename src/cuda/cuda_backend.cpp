@@ -1,6 +1,7 @@
 #include "cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -23,6 +24,7 @@ using namespace cuda;
 
 constexpr int64_t kArenaBytes = int64_t{64} << 20;                          // small requests are cut from blocks of this size
 constexpr int64_t kLandingBytes = int64_t{4} << 20;
+constexpr int64_t kStepHead = 64;                                           // bytes in front of a step's block: its turn
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -36,6 +38,7 @@ class CudaBackend final : public Backend {
     CUDA_TRY(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     CUDA_TRY(cudaMallocHost(&mark_, sizeof *mark_));
     launch_.mark.at = mark_;
+    for (Turn& turn : turns_) CUDA_TRY(cudaEventCreateWithFlags(&turn.done, cudaEventDisableTiming));
     weights_ = std::make_unique<WeightStore>(stream_, options.check_f32, [this](int64_t n_bytes) { return allocate(n_bytes); });
   }
 
@@ -44,11 +47,14 @@ class CudaBackend final : public Backend {
     weights_.reset();
     drop_graphs();
     for (void* p : device_blocks_) cudaFree(p);
-    if (peaks_) cudaFreeHost(peaks_);
+    if (launch_.choices.peaks) cudaFreeHost(launch_.choices.peaks);
     if (top_) cudaFreeHost(top_);
     if (landing_) cudaFreeHost(landing_);
-    if (pinned_step_) cudaFreeHost(pinned_step_);
     if (mark_) cudaFreeHost(mark_);
+    for (const Turn& turn : turns_) {
+      if (turn.pinned_step) cudaFreeHost(turn.pinned_step);
+      cudaEventDestroy(turn.done);
+    }
     cudaStreamDestroy(stream_);
   }
 
@@ -77,18 +83,24 @@ class CudaBackend final : public Backend {
 
   bool supports(const Op& op) const override { return cuda::supports(op); }
 
+  // Of two steps under way each has a pinned block; the device's block is the same one, overwritten in the stream's order. In front of a step lies its turn.
   void begin(const Step& step) override {
-    const auto block = step.block();
-    if (int64_t(block.size()) > step_bytes_) {
+    CHECK_LT(n_under_way_, 2);
+    if (const int64_t n_bytes = kStepHead + int64_t(step.block().size()); n_bytes > step_bytes_) {
       CUDA_TRY(cudaStreamSynchronize(stream_));
-      if (pinned_step_) CUDA_TRY(cudaFreeHost(pinned_step_));
-      CUDA_TRY(cudaMallocHost(&pinned_step_, block.size()));
-      device_step_ = take(block.size());
-      step_bytes_ = int64_t(block.size());
+      for (Turn& turn : turns_) {
+        if (turn.pinned_step) CUDA_TRY(cudaFreeHost(turn.pinned_step));
+        CUDA_TRY(cudaMallocHost(&turn.pinned_step, n_bytes));
+      }
+      device_step_ = take(n_bytes);
+      step_bytes_ = n_bytes;
       drop_graphs();                                                         // they hold the old address
     }
-    std::memcpy(pinned_step_, block.data(), block.size());
-    CUDA_TRY(cudaMemcpyAsync(device_step_, pinned_step_, block.size(), cudaMemcpyHostToDevice, stream_));
+    turn_ = 1 - turn_;
+    std::byte* const pinned = turns_[turn_].pinned_step;
+    std::memcpy(pinned, &turn_, sizeof turn_);
+    std::memcpy(pinned + kStepHead, step.used().data(), step.used().size());
+    CUDA_TRY(cudaMemcpyAsync(device_step_, pinned, kStepHead + step.used().size(), cudaMemcpyHostToDevice, stream_));
     int longest = 256, n_few = 0;
     for (const StepSeq& s : step.seqs()) {
       while (longest < s.n_context) longest *= 2;
@@ -98,9 +110,10 @@ class CudaBackend final : public Backend {
     while (few_bucket < n_few) few_bucket *= 2;
     if (n_few == step.n_tokens()) few_bucket = n_few;
     n_logits_ = step.n_logits();
-    *mark_ = -1;
+    if (n_under_way_ == 0) *mark_ = -1;
     launch_.stream = stream_;
-    launch_.step = step.view_at(device_step_);
+    launch_.step = step.view_at(device_step_ + kStepHead);
+    launch_.choices.turn = reinterpret_cast<const int32_t*>(device_step_);
     launch_.max_context = longest;
     launch_.n_sms = properties_.multiProcessorCount;
     launch_.compute_capability = properties_.major * 10 + properties_.minor;
@@ -108,7 +121,7 @@ class CudaBackend final : public Backend {
     launch_.max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - 16384;
     key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket};
     ops_.clear();
-    // A graph of this shape starts at once, while the host still names the ops; end() sees whether they are the captured ones.
+    // A graph of this shape starts at once, while the host still names the ops; submit() sees whether they are the captured ones.
     const auto known = graphs_.find(key_);
     replaying_ = known != graphs_.end();
     if (replaying_) CUDA_TRY(cudaGraphLaunch(known->second.exec, stream_));
@@ -117,15 +130,16 @@ class CudaBackend final : public Backend {
   void run(const Op& op) override { ops_.push_back(op); }
 
   // The first step of a shape runs plainly, which also sizes the scratch; when the next is made of the same ops, it is captured.
-  void end() override {
+  void submit() override {
     const uint64_t print = fingerprint(ops_);
     if (replaying_ && graphs_.at(key_).print != print) {
-      // Another model, or ops one by one: what ran was of no use, and did no harm, since every op writes whatever it writes anew.
+      // Another model, or ops one by one: what ran was of no use, and did no harm, since every op writes whatever it writes anew, and a turn's choices are not those it reads.
       CUDA_TRY(cudaStreamSynchronize(stream_));
       CUDA_TRY(cudaGraphExecDestroy(graphs_.at(key_).exec));
       graphs_.erase(key_);
       replaying_ = false;
     }
+    const bool chooses = launch_.choices.tokens && n_logits_ > 0 && writes_logits();
     if (!replaying_ && !ops_.empty()) {
       for (const Op& op : ops_) grow_scratch(op);
       const auto seen = seen_.find(key_);
@@ -133,8 +147,8 @@ class CudaBackend final : public Backend {
       if (capture) CUDA_TRY(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
       if (options_.blocking) launch_all(ops_, launch_, [this](size_t first, size_t n) { await([&] { return place_of(ops_, first, n); }); });
       else launch_all(ops_, launch_);
-      if (peaks_ && n_logits_ > 0 && writes_logits()) {
-        find_peaks(peaks_, watched_.slice_rows(0, n_logits_), peak_state_, launch_);
+      if (chooses) {
+        find_peaks(watched_.slice_rows(0, n_logits_), peak_state_, launch_);
         if (options_.blocking) await([] { return "find_peaks"; });
       }
       if (capture) {
@@ -149,17 +163,39 @@ class CudaBackend final : public Backend {
       seen_[key_] = print;
     }
     replaying_ = false;
-    const cudaError_t status = cudaStreamSynchronize(stream_);
+    turns_[turn_].n_peaks = chooses ? n_logits_ : 0;
+    CUDA_TRY(cudaEventRecord(turns_[turn_].done, stream_));
+    CUDA_TRY(cudaGetLastError());
+    n_under_way_++;
+  }
+
+  void wait() override {
+    CHECK_GT(n_under_way_, 0);
+    const int turn = n_under_way_ == 2 ? 1 - turn_ : turn_;
+    const cudaError_t status = cudaEventSynchronize(turns_[turn].done);
+    // Where two steps are under way, their ops are the same.
     if (const int at = *static_cast<volatile int32_t*>(mark_); is_fault(status) && at >= 0 && at < int(ops_.size()))
       fail("CUDA fault in a kernel: {}; the step had come to {}, or near it; {}", text_of(status), place_of(ops_, size_t(at), 1), kFaultAdvice);
     CUDA_TRY(status);
     CUDA_TRY(cudaGetLastError());
+    n_under_way_--;
+    const Peak* const landed = launch_.choices.peaks + turn * launch_.choices.rows;
+    std::copy(landed, landed + turns_[turn].n_peaks, peaks_.begin());
   }
+
+  void end() override {
+    CHECK_EQ(n_under_way_, 0);
+    submit();
+    wait();
+  }
+
+  bool works_alone() const override { return true; }
 
   // Through pinned memory: a copy straight into pageable memory takes several times as long.
   void download(void* host, const Tensor& t) override {
     const int64_t row = row_bytes(t.format, t.cols);
     if (row * t.rows > kLandingBytes) {
+      CUDA_TRY(cudaStreamSynchronize(stream_));                              // the copy is in another stream
       CUDA_TRY(cudaMemcpy2D(host, row, t.data, t.stride, row, t.rows, cudaMemcpyDeviceToHost));
       return;
     }
@@ -170,11 +206,15 @@ class CudaBackend final : public Backend {
   }
 
   const Peak* watch_peaks(const Tensor& logits) override {
-    CHECK(!peaks_);
+    Choices& choices = launch_.choices;
+    CHECK(!choices.tokens);
     watched_ = logits;
     peak_state_ = allocate(logits.rows * 16);
-    CUDA_TRY(cudaMallocHost(&peaks_, logits.rows * sizeof(Peak)));           // the kernel writes it where it lies
-    return peaks_;
+    choices.rows = int(logits.rows);
+    choices.tokens = reinterpret_cast<int32_t*>(allocate(2 * logits.rows * 4));
+    CUDA_TRY(cudaMallocHost(&choices.peaks, 2 * logits.rows * sizeof(Peak)));      // the kernel writes it where it lies
+    peaks_.resize(size_t(logits.rows));
+    return peaks_.data();
   }
 
   const TopLogits* top_logits(const Tensor& rows) override {
@@ -191,6 +231,8 @@ class CudaBackend final : public Backend {
 
  private:
   using Key = std::tuple<int, int, int, int>;                                // tokens, logit rows, context bucket, rows of sequences with few
+  // What steps use by turns: the block that is copied to the device, the event of its end, and how many rows it chooses from.
+  struct Turn { std::byte* pinned_step = nullptr; cudaEvent_t done = nullptr; int n_peaks = 0; };
   struct Graph { cudaGraphExec_t exec = nullptr; uint64_t print = 0; };      // print: of the ops it was captured from
 
   // For what was launched since the stream was last waited for: that is where a fault was.
@@ -243,14 +285,16 @@ class CudaBackend final : public Backend {
   std::byte* arena_ = nullptr;
   int64_t arena_used_ = 0;
   std::unique_ptr<WeightStore> weights_;
-  std::byte* pinned_step_ = nullptr;
+  std::array<Turn, 2> turns_;
+  int32_t turn_ = 0;                                                         // of the step that was begun last
+  int n_under_way_ = 0;
   std::byte* device_step_ = nullptr;
   int64_t step_bytes_ = 0;
   int32_t* mark_ = nullptr;                                                  // pinned: an op that the step has come to, -1 before the first layer
   std::byte* landing_ = nullptr;                                             // pinned: downloads
   Tensor watched_;                                                           // logits whose peaks are wanted
   std::byte* peak_state_ = nullptr;
-  Peak* peaks_ = nullptr;                                                    // pinned
+  std::vector<Peak> peaks_;                                                  // of the step that was waited for last
   TopLogits* top_ = nullptr;                                                 // pinned
   int64_t n_top_rows_ = 0;
   int n_logits_ = 0;

@@ -19,7 +19,7 @@ std::string cuda_unavailable_reason();
 std::string cuda_device_description();       // "NVIDIA H200, 132 SMs, 139.8 GiB": for `ridge doctor`; empty without one
 int64_t cuda_free_bytes();
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options);
-// Between two addresses of the device, or of it and the host; all steps before are done, and it is done on return.
+// Between two addresses of the device, or of it and the host, beside whatever steps are under way: they neither write what it reads nor touch what it writes. Done on return.
 void cuda_copy(std::byte* to, const std::byte* from, int64_t n_bytes);
 
 // Bytes per second that the device reads from its memory, best of a few sweeps over a buffer far larger than its cache.

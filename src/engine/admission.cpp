@@ -52,7 +52,8 @@ std::vector<Sequence*> Scheduler::in_order_of_admission(size_t n_most) {
 bool Scheduler::too_slow_with_another() const {
   if (limits_.target_tpot <= 0 || running_.empty()) return false;
   if (!costs_.knows_decodes()) return running_.size() >= kUnknownRunning;
-  const double attended = shape_.n_decodes > 0 ? shape_.decode_attended / shape_.n_decodes : 0;
+  const StepShape& shape = plan_.shape;
+  const double attended = shape.n_decodes > 0 ? shape.decode_attended / shape.n_decodes : 0;
   const int n = int(running_.size()) + 1;
   return costs_.decode_seconds(n, attended * n) > limits_.target_tpot;
 }

@@ -14,39 +14,72 @@ Engine::~Engine() = default;
 
 std::vector<Event> Engine::step() {
   State& s = *state_;
-  const auto start = std::chrono::steady_clock::now();
   std::vector<Event> events = std::exchange(s.pending, {});
-  s.follow_rope_classes();
-  const Plan& plan = s.scheduler.plan();
-  if (!plan.grants.empty()) {
-    s.ask_for_masks(plan);
-    fill_step(s.step, plan.grants, s.kv.page_size(), s.rope_row);
-    s.follow_adapters(plan);
-    forward(*s.model, s.adapted, s.step, s.workspace, s.kv.refs());
-    s.masks.wait();
-    s.find_top_logits(plan);
-    s.stats.n_steps++;
+  if (s.current().is_under_way && s.current().is_deserted()) s.land(s.current());
+  Flight& flight = s.current();
+  if (!flight.is_under_way) {
+    flight.began = std::chrono::steady_clock::now();
+    flight.is_ahead = false;
+    s.follow_rope_classes();
+    flight.plan = s.scheduler.plan();
+    s.ask_for_masks(flight.plan);
+    s.launch(flight);
   }
-  s.collect(events, plan);
-  if (!plan.grants.empty()) s.scheduler.observe_step(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  if (plan.slice.sequence && plan.slice.seconds > 0) s.run_slice(plan.slice);
-  s.stats.n_preemptions = s.scheduler.n_preemptions();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  s.stats.seconds_in_steps += seconds;
-  s.account_for_decoding(plan, seconds);
+  s.run_ahead();
+  s.masks.wait();
+  s.land(flight);
+  s.find_top_logits(flight);
+  s.collect(events, flight);
+  s.account(flight);
   return events;
 }
 
-void Engine::State::account_for_decoding(const Plan& plan, double seconds) {
-  const Traffic before = std::exchange(moved, ledger.total());
+void Engine::State::launch(Flight& flight) {
+  if (flight.plan.grants.empty()) return;
+  fill_step(flight.step, flight.plan.grants, kv.page_size(), rope_row);
+  follow_adapters(flight);
+  const Traffic before = ledger.total();
+  submit_forward(*model, adapted, flight.step, workspace, kv.refs());
+  const Traffic after = ledger.total();
+  flight.traffic = {.weight_bytes = after.weight_bytes - before.weight_bytes, .kv_bytes = after.kv_bytes - before.kv_bytes,
+                    .activation_bytes = after.activation_bytes - before.activation_bytes, .flops = after.flops - before.flops};
+  flight.is_under_way = true;
+}
+
+// From now on the other one is the current one.
+void Engine::State::land(Flight& flight) {
+  if (flight.is_under_way) adapted.wait();
+  flight.is_under_way = false;
+  flight.gone.clear();
+  current_flight = 1 - current_flight;
+}
+
+// A step that was submitted early takes from the collection of the one before it to its own.
+void Engine::State::account(const Flight& flight) {
+  const auto since = [](TimePoint from) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count(); };
+  const Plan& plan = flight.plan;
+  const TimePoint from = std::max(flight.began, std::exchange(last_collected, std::chrono::steady_clock::now()));
+  if (!plan.grants.empty()) {
+    stats.n_steps++;
+    scheduler.observe_step(plan, since(from));
+  }
+  if (const Slice& slice = scheduler.slice(); slice.sequence && slice.seconds > 0) run_slice(slice);
+  stats.n_preemptions = scheduler.n_preemptions();
+  const double seconds = since(from);
+  stats.seconds_in_steps += seconds;
+  account_for_decoding(flight, seconds);
+}
+
+void Engine::State::account_for_decoding(const Flight& flight, double seconds) {
+  const Plan& plan = flight.plan;
   const bool prefilled = std::exchange(n_prefill_tokens_before, stats.n_prefill_tokens) != stats.n_prefill_tokens;
-  if (prefilled || plan.grants.empty() || plan.slice.seconds > 0 || moved.bytes() < before.bytes()) return;      // fewer: the ledger was reset
+  if (prefilled || plan.grants.empty() || plan.slice.seconds > 0) return;
   EngineStats::Decoding& d = stats.decoding;
   d.n_tokens += int64_t(plan.grants.size());
-  d.traffic.weight_bytes += moved.weight_bytes - before.weight_bytes;
-  d.traffic.kv_bytes += moved.kv_bytes - before.kv_bytes;
-  d.traffic.activation_bytes += moved.activation_bytes - before.activation_bytes;
-  d.traffic.flops += moved.flops - before.flops;
+  d.traffic.weight_bytes += flight.traffic.weight_bytes;
+  d.traffic.kv_bytes += flight.traffic.kv_bytes;
+  d.traffic.activation_bytes += flight.traffic.activation_bytes;
+  d.traffic.flops += flight.traffic.flops;
   d.seconds += seconds;
 }
 
@@ -132,7 +165,9 @@ void Engine::cancel(uint64_t id) {
 
 void Engine::preempt(uint64_t id) {
   Sequence* const sequence = state_->scheduler.find(id);
-  if (sequence && sequence->state == SeqState::running) state_->scheduler.preempt(*sequence);
+  if (!sequence || sequence->state != SeqState::running) return;
+  state_->withdraw(*sequence);
+  state_->scheduler.preempt(*sequence);
 }
 
 bool Engine::idle() const { return state_->scheduler.idle() && state_->pending.empty(); }

@@ -21,6 +21,7 @@ namespace ridge {
 
 struct EngineStats {
   int64_t n_steps = 0, n_prefill_tokens = 0, n_decode_tokens = 0, n_preemptions = 0, n_rope_restarts = 0;
+  int64_t n_ahead = 0;                       // of the steps, those that were submitted before the one before them was done
   double seconds_in_steps = 0;
   // Of the steps that only decoded: what a decoded token costs.
   struct Decoding {
@@ -57,7 +58,7 @@ class Engine {
   void cancel(uint64_t id);                  // its last event says cancelled; an id that has ended already is ignored
   bool idle() const;                         // nothing waiting or running, and no event to hand out
   void discard_events();                     // of cancelled requests that nobody waits for any more
-  // One forward pass. Stop ids (eos and stop_token_ids) end a sequence here; stop strings are the caller's business, who has the text.
+  // One forward pass; the device may be at the next one already. Stop ids (eos and stop_token_ids) end a sequence here; stop strings are the caller's business, who has the text.
   std::vector<Event> step();
 
   // Called with rows of logits of sequences that want all of them: (id, position of the row's token, logits [n_vocab]). A row that is computed again (after

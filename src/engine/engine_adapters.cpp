@@ -34,11 +34,12 @@ std::vector<AdapterInfo> Engine::adapters() const {
 }
 
 // Neighbours with one adapter are one run of rows.
-void Engine::State::follow_adapters(const Plan& plan) {
+void Engine::State::follow_adapters(const Flight& flight) {
+  const Plan& plan = flight.plan;
   std::vector<AdaptedBackend::Run> runs;
   for (size_t i = 0; i < plan.grants.size(); ++i) {
     const Adapter* const adapter = plan.grants[i].sequence->adapter.get();
-    const StepSeq& rows = step.seqs()[i];
+    const StepSeq& rows = flight.step.seqs()[i];
     if (!adapter) continue;
     if (!runs.empty() && runs.back().adapter == adapter && runs.back().first_row + runs.back().n_rows == rows.first_row) runs.back().n_rows += rows.n_rows;
     else runs.push_back({rows.first_row, rows.n_rows, adapter});
@@ -48,6 +49,7 @@ void Engine::State::follow_adapters(const Plan& plan) {
 
 // A pass of one token that asks for no logits, and runs nothing: what it multiplies by are the weights that rows of tokens meet.
 void Engine::State::find_adapter_targets() {
+  Step& step = (current().is_under_way ? behind() : current()).step;
   step.clear();
   step.set_page_size(kv.page_size());
   step.add_seq({.n_rows = 1, .n_context = 1, .n_known = 1});

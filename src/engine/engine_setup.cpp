@@ -84,7 +84,7 @@ Engine::State::State(const Checkpoint& checkpoint, EngineOptions given)
                                    .max_step_tokens = options.max_batch_tokens, .n_kept_ends = options.prefix_cache ? options.max_seqs : 0,
                                    .copy_page = page_copy_of(options.device)}),
       workspace(*model, ledger, options.max_batch_tokens, options.max_logits),
-      step(step_limits(*model, kv, options, budget.max_context)),
+      flights{Flight(step_limits(*model, kv, options, budget.max_context)), Flight(step_limits(*model, kv, options, budget.max_context))},
       tree(make_tree()),
       scheduler(kv, scheduler_limits(options, *model), tree.get()),
       slices(can_slice(options) ? std::make_unique<SlicedPrefill>(*model, adapted, kv, budget.max_context) : nullptr),
@@ -95,7 +95,9 @@ Engine::State::State(const Checkpoint& checkpoint, EngineOptions given)
       eos_ids(checkpoint.eos_ids) {
   std::erase_if(eos_ids, [&](int32_t id) { return id < 0 || id >= model->n_vocab; });
   rope_row = [this](Step& s, int row, int rope_class) { model->write_rope_row(s, row, rope_class); };
-  peaks = ledger.watch_peaks(workspace.logits);
+  runs_ahead = options.run_ahead.value_or(device->works_alone()) && !options.profile;
+  if (runs_ahead || device->works_alone()) peaks = ledger.watch_peaks(workspace.logits);
+  runs_ahead &= peaks != nullptr;
   check_ops();
 }
 
@@ -112,6 +114,7 @@ std::unique_ptr<PrefixTree> Engine::State::make_tree() {
 // A pass of one token over a backend that only looks: a model that the device has no kernels for is refused here, by name.
 void Engine::State::check_ops() {
   OpCheck check(*device);
+  Step& step = current().step;
   step.add_seq({.n_rows = 1, .n_context = 1, .n_known = 1});
   step.add_token(0, 0, 0, true);
   forward(*model, check, step, workspace, kv.refs());

@@ -1,5 +1,6 @@
 // What an engine holds, in the order in which it is made, and the parts of its work; one file for each of them.
 #pragma once
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/flight.h"
 #include "engine/kv_budget.h"
 #include "engine/mask_worker.h"
 #include "engine/sliced_prefill.h"
@@ -24,20 +26,31 @@ struct Engine::State {
 
   // engine.cpp: a step's parts
   void follow_rope_classes();
+  void launch(Flight& flight);
+  void land(Flight& flight);
+  void account(const Flight& flight);
   void run_slice(const Slice& slice);
-  void account_for_decoding(const Plan& plan, double seconds);
+  void account_for_decoding(const Flight& flight, double seconds);
+  // run_ahead.cpp
+  Flight& current() { return flights[size_t(current_flight)]; }        // the one under way for longest, or the next one to be
+  Flight& behind() { return flights[size_t(1 - current_flight)]; }
+  void run_ahead();
+  bool may_go_on_unseen(const Sequence& sequence, const StepSeq& rows) const;
+  bool ends_with_next_token(const Sequence& sequence) const;
+  bool is_undecided(const Flight& flight, int logit_row);
+  bool withdraw(const Sequence& sequence);
   // engine_adapters.cpp
-  void follow_adapters(const Plan& plan);
+  void follow_adapters(const Flight& flight);
   void find_adapter_targets();
   // engine_tokens.cpp: from rows of logits to events
   void ask_for_masks(const Plan& plan);
-  void collect(std::vector<Event>& events, const Plan& plan);
+  void collect(std::vector<Event>& events, const Flight& flight);
   void look_at_row(Sequence& sequence, int position, int logit_row);
-  Event next_token(Sequence& sequence, int logit_row);
+  Event next_token(Sequence& sequence, const Step& step, int logit_row);
   bool takes_the_largest(const Sequence& sequence) const;
-  void find_top_logits(const Plan& plan);
+  void find_top_logits(const Flight& flight);
   Sampled sample(Sequence& sequence, int logit_row);
-  void fail_request(Event& event, const Sequence& sequence, const std::string& why);
+  void fail_request(Event& event, const Step& step, const Sequence& sequence, const std::string& why);
   void stamp(Event& event, const Sequence& sequence) const;
   FinishReason finish_of(const Sequence& sequence, int32_t token) const;
   void finish(Event& event, FinishReason reason);
@@ -50,7 +63,8 @@ struct Engine::State {
   KvBudget budget;
   KvCache kv;
   Workspace workspace;
-  Step step;
+  std::array<Flight, 2> flights;
+  int current_flight = 0;
   std::unique_ptr<PrefixTree> tree;                    // null: nothing is kept
   Scheduler scheduler;
   std::unique_ptr<SlicedPrefill> slices;               // null: prompts are not sliced
@@ -58,7 +72,8 @@ struct Engine::State {
   MaskWorker masks;                                    // of the sequences that sample in this step
   std::vector<float> logits;                           // one row, on the host
   const WeightFile* file;                              // open as long as the model
-  const Peak* peaks = nullptr;                         // of the step's logit rows, where the device finds them
+  const Peak* peaks = nullptr;                         // of the logit rows of the step that landed last, where the device finds them
+  bool runs_ahead = false;
   const TopLogits* tops = nullptr;                     // the same, in steps in which somebody samples from them
   std::vector<TokenLogprob> top;                       // of one row
   std::vector<int32_t> eos_ids, banned;
@@ -70,7 +85,7 @@ struct Engine::State {
   std::vector<Event> pending;                          // what happened between steps
   std::unordered_set<uint64_t> told_of_restart;        // ids whose restarts in exact mode were logged once
   EngineStats stats;
-  Traffic moved;                                       // by all steps so far
+  TimePoint last_collected;
   int64_t n_prefill_tokens_before = 0;                 // the last step
   uint64_t next_id = 1;
 };

@@ -17,26 +17,33 @@ bool is_damaged(std::span<const float> logits) {
 
 }  // namespace
 
-void Engine::State::collect(std::vector<Event>& events, const Plan& plan) {
+void Engine::State::collect(std::vector<Event>& events, const Flight& flight) {
+  const Plan& plan = flight.plan;
+  const Step& step = flight.step;
   int logit_row = 0;
   for (size_t i = 0; i < plan.grants.size(); ++i) {
-    Sequence& sequence = *plan.grants[i].sequence;
     const StepSeq& rows = step.seqs()[i];
+    const int first_logit_row = logit_row;
+    while (logit_row < step.n_logits() && step.logit_rows()[logit_row] < rows.first_row + rows.n_rows) ++logit_row;
+    if (!plan.grants[i].sequence) continue;
+    Sequence& sequence = *plan.grants[i].sequence;
+    if (logit_row > first_logit_row && is_undecided(flight, logit_row - 1)) {
+      sequence.wants_its_logits = true;
+      withdraw(sequence);
+      continue;
+    }
     const bool decoded = sequence.n_to_compute() == 1 && sequence.n_generated() > 0;
     (decoded ? stats.n_decode_tokens : stats.n_prefill_tokens) += rows.n_rows;
     scheduler.computed(sequence, rows.n_context);
     Event failed{.id = sequence.id};
-    for (; logit_row < step.n_logits() && step.logit_rows()[logit_row] < rows.first_row + rows.n_rows; ++logit_row) {
-      if (!failed.error.empty()) continue;
-      try {
-        look_at_row(sequence, step.positions()[step.logit_rows()[logit_row]], logit_row);
-      } catch (const Error& error) {
-        fail_request(failed, sequence, error.what());
-      }
+    try {
+      for (int row = first_logit_row; row < logit_row; ++row) look_at_row(sequence, step.positions()[step.logit_rows()[row]], row);
+    } catch (const Error& error) {
+      fail_request(failed, step, sequence, error.what());
     }
     // Its last row is that of its last token, when it has caught up.
     if (!failed.error.empty()) events.push_back(std::move(failed));
-    else if (sequence.n_to_compute() == 0) events.push_back(next_token(sequence, logit_row - 1));
+    else if (sequence.n_to_compute() == 0) events.push_back(next_token(sequence, step, logit_row - 1));
   }
   for (Sequence* sequence : plan.out_of_memory) {
     events.push_back({.id = sequence->id});
@@ -66,17 +73,18 @@ void Engine::State::look_at_row(Sequence& sequence, int position, int logit_row)
 // Whether nothing but the largest logit decides, so that the row need not come to the host.
 bool Engine::State::takes_the_largest(const Sequence& sequence) const {
   const SamplingParams& p = sequence.params;
-  return p.greedy() && !sequence.filter && p.n_logprobs < 0 && p.logit_bias.empty() && p.repetition_penalty == 1.0f && p.presence_penalty == 0.0f &&
+  return p.greedy() && !sequence.wants_its_logits && !sequence.filter && p.n_logprobs < 0 && p.logit_bias.empty() && p.repetition_penalty == 1.0f && p.presence_penalty == 0.0f &&
          p.frequency_penalty == 0.0f && p.dry_multiplier == 0.0f && sequence.n_generated() >= p.min_tokens;
 }
 
 // Where the device can, it picks out the largest logits, from which most requests are sampled.
-void Engine::State::find_top_logits(const Plan& plan) {
-  const bool wanted = std::any_of(plan.grants.begin(), plan.grants.end(), [&](const Grant& grant) {
+void Engine::State::find_top_logits(const Flight& flight) {
+  const bool wanted = std::any_of(flight.plan.grants.begin(), flight.plan.grants.end(), [&](const Grant& grant) {
+    if (!grant.sequence) return false;
     const Sequence& sequence = *grant.sequence;
     return grant.n_tokens == sequence.n_to_compute() && !sequence.filter && !takes_the_largest(sequence) && Sampler::top_may_decide(sequence.params, TopLogits::kMost);
   });
-  tops = wanted ? ledger.top_logits(workspace.logits.slice_rows(0, step.n_logits())) : nullptr;
+  tops = wanted ? ledger.top_logits(workspace.logits.slice_rows(0, flight.step.n_logits())) : nullptr;
 }
 
 Sampled Engine::State::sample(Sequence& sequence, int logit_row) {
@@ -100,7 +108,7 @@ Sampled Engine::State::sample(Sequence& sequence, int logit_row) {
   return sampler.sample(logits, input);
 }
 
-Event Engine::State::next_token(Sequence& sequence, int logit_row) {
+Event Engine::State::next_token(Sequence& sequence, const Step& step, int logit_row) {
   Event event{.id = sequence.id};
   const SamplingParams& params = sequence.params;
   if (std::exchange(sequence.n_prompt_logprobs, -1) >= 0) event.prompt_logprobs = std::move(sequence.prompt_logprobs);
@@ -116,12 +124,13 @@ Event Engine::State::next_token(Sequence& sequence, int logit_row) {
     event.sampled.push_back(sample(sequence, logit_row));
     if (sequence.filter) sequence.filter->accept(event.sampled.back().token);
   } catch (const std::exception& error) {    // a filter's may be of any kind, and is this request's alone
-    fail_request(event, sequence, error.what());
+    fail_request(event, step, sequence, error.what());
     return event;
   }
   const int32_t token = event.sampled.back().token;
   if (sequence.n_generated() == 0) sequence.first_token = std::chrono::steady_clock::now();
   sequence.tokens.push_back(token);
+  sequence.wants_its_logits = false;
   FinishReason reason = finish_of(sequence, token);
   if (reason == FinishReason::stop) event.stop_token = token;
   else if (sequence.filter && sequence.filter->done()) reason = FinishReason::stop;
@@ -130,7 +139,7 @@ Event Engine::State::next_token(Sequence& sequence, int logit_row) {
   return event;
 }
 
-void Engine::State::fail_request(Event& event, const Sequence& sequence, const std::string& why) {
+void Engine::State::fail_request(Event& event, const Step& step, const Sequence& sequence, const std::string& why) {
   event.sampled.clear();
   event.error = fmt::format("request {}, after {} tokens: {}", sequence.id, sequence.n_known(), why);
   if (is_damaged(logits)) event.error += "; " + diagnose_step(*model, *file, adapted, step, workspace, kv.refs());
@@ -156,7 +165,8 @@ void Engine::State::finish(Event& event, FinishReason reason) {
   if (const Sequence* const sequence = scheduler.find(event.id)) stamp(event, *sequence);
   event.timing.finished = std::chrono::steady_clock::now();
   told_of_restart.erase(event.id);
-  scheduler.remove(event.id, reason != FinishReason::error);
+  std::unique_ptr<Sequence> gone = scheduler.remove(event.id, reason != FinishReason::error);
+  if (gone && withdraw(*gone)) current().gone.push_back(std::move(gone));
 }
 
 }  // namespace ridge

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "formats/format.h"
@@ -28,6 +29,7 @@ struct EngineOptions {
   double max_slowdown = 0;                   // of running decodes by prefill in the same step: 0.8 lets a step take 1.8 times as long; 0: no limit
   bool prefix_cache = false;                 // keep what finished sequences computed, for those that begin alike
   int64_t swap_bytes = 0;                    // of host memory for preempted sequences; 0: they are always computed again
+  std::optional<bool> run_ahead;             // submit a step before the one before it is done, where that is sure to be wanted; not set: where the device works alone (cuda)
   bool profile = false;                      // time every op
   bool blocking_launches = false;            // cuda: every op is waited for, so that a fault names its op and layer
   std::function<void(double share, const std::string& what)> progress;

@@ -47,7 +47,7 @@ const Plan& Scheduler::plan() {
   plan_.grants.clear();
   plan_.out_of_memory.clear();
   plan_.slice.seconds = 0;
-  shape_ = {};
+  plan_.shape = {};
   n_plans_++;
   Budget budget{limits_.max_batch_tokens, limits_.max_logits};
   const int64_t n_preemptions = n_preemptions_;
@@ -103,7 +103,7 @@ void Scheduler::limit_prefill(Budget& budget) {
     budget.seconds = 0;
     return;
   }
-  const double decodes = costs_.decode_seconds(shape_.n_decodes, shape_.decode_attended);
+  const double decodes = costs_.decode_seconds(plan_.shape.n_decodes, plan_.shape.decode_attended);
   if (limits_.target_tpot > 0) {
     // As much as the target leaves; a tenth of it even if the decodes alone miss it, so that nobody waits forever.
     budget.seconds = std::max(0.9 * limits_.target_tpot - decodes, 0.1 * limits_.target_tpot);
@@ -142,7 +142,7 @@ int Scheduler::within_time(const Sequence& sequence, int n, const Budget& budget
   if (limits_.slice_tokens > 0 && sequence.n_logits_of(n - 1) == 0) return fits >= n ? n : 0;
   if (fits >= std::min(n, kLeastChunk)) return fits;
   // The first one goes on nevertheless.
-  return budget.seconds > 0 && shape_.n_prefill == 0 ? std::min(n, kLeastChunk) : 0;
+  return budget.seconds > 0 && plan_.shape.n_prefill == 0 ? std::min(n, kLeastChunk) : 0;
 }
 
 bool Scheduler::grant(Sequence& sequence, Budget& budget) {
@@ -180,11 +180,11 @@ void Scheduler::spend(const Sequence& sequence, int n, Budget& budget) {
   budget.tokens -= n;
   budget.logits -= sequence.n_logits_of(n);
   if (is_decode(sequence)) {
-    shape_.n_decodes++;
-    shape_.decode_attended += costs_.attended(first);
+    plan_.shape.n_decodes++;
+    plan_.shape.decode_attended += costs_.attended(first);
   } else {
-    shape_.n_prefill += n;
-    shape_.prefill_attended += costs_.attended(first, n);
+    plan_.shape.n_prefill += n;
+    plan_.shape.prefill_attended += costs_.attended(first, n);
     if (budget.limited()) budget.seconds -= costs_.prefill_seconds(n, costs_.attended(first, n));
   }
   plan_.grants.push_back({const_cast<Sequence*>(&sequence), n});
@@ -201,9 +201,24 @@ bool Scheduler::begin_slice(Sequence& sequence, Budget& budget) {
   return true;
 }
 
-void Scheduler::observe_step(double seconds) {
-  costs_.observe(shape_, seconds);
-  if (shape_.n_prefill <= 0) n_since_decodes_only_ = 0;
+bool Scheduler::plan_ahead(Plan& next, int n_ending) {
+  const bool may_admit = !waiting_.empty() && (n_ending > 0 || (!free_slots_.empty() && !no_room_));
+  if (may_admit || plan_.slice.sequence || next.grants.empty() || next.grants.size() + size_t(n_ending) != running_.size()) return false;
+  const auto in_order = [&](const Grant& a, const Grant& b) { return before(*a.sequence, *b.sequence); };
+  if (!std::is_sorted(next.grants.begin(), next.grants.end(), in_order)) std::sort(next.grants.begin(), next.grants.end(), in_order);
+  next.shape = {.n_decodes = int(next.grants.size())};
+  for (const Grant& grant : next.grants) {
+    const int position = grant.sequence->n_known();
+    if (!reserve(grant.sequence->track, position + 1)) return false;
+    next.shape.decode_attended += costs_.attended(position);
+  }
+  n_plans_++;
+  return true;
+}
+
+void Scheduler::observe_step(const Plan& plan, double seconds) {
+  costs_.observe(plan.shape, seconds);
+  if (plan.shape.n_prefill <= 0) n_since_decodes_only_ = 0;
 }
 
 void Scheduler::observe_slice(double seconds, int n_blocks) {
@@ -230,11 +245,11 @@ void Scheduler::take_back(Sequence& sequence, Budget& budget) {
   budget.tokens += n;
   budget.logits += sequence.n_logits_of(n);
   if (is_decode(sequence)) {
-    shape_.n_decodes--;
-    shape_.decode_attended -= costs_.attended(first);
+    plan_.shape.n_decodes--;
+    plan_.shape.decode_attended -= costs_.attended(first);
   } else {
-    shape_.n_prefill -= n;
-    shape_.prefill_attended -= costs_.attended(first, n);
+    plan_.shape.n_prefill -= n;
+    plan_.shape.prefill_attended -= costs_.attended(first, n);
   }
   plan_.grants.erase(grant);
 }

@@ -44,6 +44,7 @@ struct Slice {
 
 struct Plan {
   std::vector<Grant> grants;                                    // pages reserved; decodes first
+  StepShape shape;                                              // of the grants
   Slice slice;                                                  // of a sequence that has no grant
   std::vector<Sequence*> out_of_memory;                         // alone and without pages to grow: the caller ends them
 };
@@ -56,8 +57,11 @@ class Scheduler {
   void add(std::unique_ptr<Sequence> sequence);
   // Nothing granted, no slice and nobody out of memory only when there is nothing to do. The reference is good until the next plan.
   const Plan& plan();
-  // What the plan's step took, without its slice; and a slice: how many of its blocks were run.
-  void observe_step(double seconds);
+  // The plan of a step that follows one under way, of which the grants are given: puts them in order, and reserves a page where one is needed. False: somebody
+  // could be admitted, not all who run are among them or end now (n_ending), or there are no pages unless somebody is preempted; then the next plan() is to decide.
+  [[nodiscard]] bool plan_ahead(Plan& next, int n_ending);
+  // What a plan's step took, without its slice; and a slice of the last plan: how many of its blocks were run.
+  void observe_step(const Plan& plan, double seconds);
   void observe_slice(double seconds, int n_blocks);
   // Tokens [0, n_context) of a granted sequence, or of a slice that is through, are in KV: gives back what no later one sees.
   void computed(Sequence& sequence, int n_context);
@@ -69,6 +73,7 @@ class Scheduler {
   bool idle() const { return waiting_.empty() && running_.empty(); }
   int n_waiting() const { return int(waiting_.size()); }
   int n_running() const { return int(running_.size()); }
+  const Slice& slice() const { return plan_.slice; }            // of the last plan, as long as its sequence is there
   int64_t n_preemptions() const { return n_preemptions_; }
   std::vector<const Track*> tracks() const;                     // of all live sequences
   const StepCost& costs() const { return costs_; }
@@ -108,7 +113,6 @@ class Scheduler {
   std::vector<std::unique_ptr<Sequence>> running_;              // in the order of service
   std::vector<int> free_slots_;
   Plan plan_;
-  StepShape shape_;                                             // of the plan's grants
   int64_t n_preemptions_ = 0, n_plans_ = 0;
   int n_since_decodes_only_ = 0;                                // steps since the last one whose cost tells what decodes alone take
   bool no_room_ = false;                                        // for whoever is first in the queue, until a sequence gives back pages

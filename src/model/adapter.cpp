@@ -119,6 +119,10 @@ void AdaptedBackend::end() {
   if (!watching_) inner_.end();
 }
 
+void AdaptedBackend::submit() {
+  if (!watching_) inner_.submit();
+}
+
 void AdaptedBackend::run(const Op& op) {
   const auto* const matmul = std::get_if<Matmul>(&op);
   if (watching_) {

@@ -64,6 +64,9 @@ class AdaptedBackend : public Backend {
   void begin(const Step& step) override;
   void run(const Op& op) override;
   void end() override;
+  void submit() override;
+  void wait() override { inner_.wait(); }
+  bool works_alone() const override { return inner_.works_alone(); }
   void download(void* host, const Tensor& tensor) override { inner_.download(host, tensor); }
   const Peak* watch_peaks(const Tensor& logits) override { return inner_.watch_peaks(logits); }
 

@@ -68,7 +68,9 @@ void forward_block(const Model& model, Backend& backend, const Step& step, Works
   backend.end();
 }
 
-void forward(const Model& model, Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv) {
+namespace {
+
+void name_ops(const Model& model, Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv) {
   const int n_tokens = step.n_tokens(), n_logits = step.n_logits();
   CHECK_LE(n_tokens, workspace.x.rows);
   CHECK_LE(n_logits, workspace.logits.rows);
@@ -85,7 +87,18 @@ void forward(const Model& model, Backend& backend, const Step& step, Workspace& 
     pass.run(Matmul{.out = {logits}, .x = normed, .w = {model.head}, .bias = {model.head_bias}});
     if (model.logit_scale != 1.0f || model.logit_softcap > 0) pass.run(ScaleCap{.x = logits, .scale = model.logit_scale, .cap = model.logit_softcap});
   }
+}
+
+}  // namespace
+
+void forward(const Model& model, Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv) {
+  name_ops(model, backend, step, workspace, kv);
   backend.end();
+}
+
+void submit_forward(const Model& model, Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv) {
+  name_ops(model, backend, step, workspace, kv);
+  backend.submit();
 }
 
 int Model::rope_class(int n_known) const {

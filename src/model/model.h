@@ -125,6 +125,8 @@ class Pass {
 
 // The only forward: embeds, walks the blocks, and leaves logits of the step's logit rows in workspace.logits (rows [0, n_logits)).
 void forward(const Model& model, Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv);
+// The same, but does not wait for it: Backend::wait().
+void submit_forward(const Model& model, Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv);
 // Its first n_blocks blocks alone; the stream is in the workspace.
 Stream forward_blocks(const Model& model, Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv, size_t n_blocks);
 

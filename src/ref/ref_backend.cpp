@@ -7,6 +7,7 @@
 #include <deque>
 #include <vector>
 
+#include "backend/host_peaks.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "ref/ref_ops.h"
@@ -53,12 +54,21 @@ class RefBackend : public Backend {
     return tensor;
   }
 
-  void begin(const Step& step) override { step_ = &step; }
+  void begin(const Step& step) override { step_ = &peaks_.resolve(step); }
   void run(const Op& op) override {
     CHECK(step_ != nullptr);
     std::visit([&](const auto& o) { ref::run(o, *step_); }, op);
   }
-  void end() override { step_ = nullptr; }
+  void end() override {
+    submit();
+    wait();
+  }
+  void submit() override {
+    peaks_.submitted(*step_);
+    step_ = nullptr;
+  }
+  void wait() override { peaks_.waited(); }
+  const Peak* watch_peaks(const Tensor& logits) override { return peaks_.watch(logits); }
 
   void download(void* host, const Tensor& tensor) override {
     const auto n_bytes = static_cast<size_t>(row_bytes(tensor.format, tensor.cols));
@@ -70,6 +80,7 @@ class RefBackend : public Backend {
   std::vector<std::unique_ptr<std::byte, Free>> memory_;
   std::deque<StoredWeight> stored_;          // addresses stay: packed tensors point here
   const Step* step_ = nullptr;
+  HostPeaks peaks_;
 };
 
 }  // namespace

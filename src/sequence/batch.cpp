@@ -23,9 +23,10 @@ void fill_step(Step& step, std::span<const Grant> grants, int page_size, const R
   for (size_t i = 0; i < grants.size(); ++i) {
     const Sequence& sequence = *grants[i].sequence;
     const Track& track = sequence.track;
-    const int n_context = track.n_computed + grants[i].n_tokens;
-    CHECK(grants[i].n_tokens > 0 && n_context <= sequence.n_known());
-    StepSeq seq{.slot = sequence.slot, .first_row = step.n_tokens(), .n_rows = grants[i].n_tokens, .n_context = n_context, .n_known = sequence.n_known()};
+    const bool is_ahead = grants[i].follows >= 0;
+    const int first = is_ahead ? sequence.n_known() : track.n_computed, n_known = sequence.n_known() + is_ahead, n_context = first + grants[i].n_tokens;
+    CHECK(grants[i].n_tokens > 0 && n_context <= n_known);
+    StepSeq seq{.slot = sequence.slot, .first_row = step.n_tokens(), .n_rows = grants[i].n_tokens, .n_context = n_context, .n_known = n_known};
     seq.rope_row = rope_row_of(step, grants, i, rope_row);
     const size_t n_pages = (n_context + page_size - 1) / page_size;
     for (size_t g = 0; g < track.pages.size(); ++g) {
@@ -33,7 +34,8 @@ void fill_step(Step& step, std::span<const Grant> grants, int page_size, const R
       seq.first_page[g] = step.add_pages(std::span(track.pages[g]).first(n_pages));
     }
     const int index = step.add_seq(seq);
-    for (int position = track.n_computed; position < n_context; ++position)
+    if (is_ahead) step.add_token(-1 - grants[i].follows, first, index, true);
+    else for (int position = first; position < n_context; ++position)
       step.add_token(sequence.tokens[position], position, index, sequence.asks_for_logits(position));
   }
 }

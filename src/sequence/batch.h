@@ -11,6 +11,7 @@ namespace ridge {
 struct Grant {
   Sequence* sequence;
   int n_tokens;                              // of those not computed yet; pages are reserved already
+  int follows = -1;                          // >= 0: one token, the one after those known, which this logit row of the step before chooses (step.h)
 };
 
 // Writes frequencies of every rope for a class into a Step's rope row (rope_freqs): the model's part, so that `sequence` need not know the model.

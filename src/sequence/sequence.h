@@ -44,6 +44,7 @@ struct Sequence {
   std::shared_ptr<TokenFilter> filter;       // of what may come next; may be null
   std::shared_ptr<const Adapter> adapter;    // null: the base model
   float mirostat_mu = 0;
+  bool wants_its_logits = false;             // where its last row was largest did not decide on its next token: the row itself must be looked at
   int n_preempted = 0;
   int priority = 0;                          // smaller is served earlier, where the policy says so
   bool reuses_prefix = true;                 // false: every row of the prompt must be computed, whatever the prefix cache has

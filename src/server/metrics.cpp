@@ -170,6 +170,7 @@ void Metrics::State::add_engine(std::vector<prom::MetricFamily>& all, const Live
   all.push_back(counter("ridge_prefix_evicted_pages_total", "Pages the prefix cache gave up", double(f.cache.n_evicted_pages)));
   all.push_back(counter("ridge_preemptions_total", "Requests that had to make room", double(f.engine.n_preemptions)));
   all.push_back(counter("ridge_steps_total", "Forward passes", double(f.engine.n_steps)));
+  all.push_back(counter("ridge_steps_ahead_total", "Forward passes that were submitted before the one before them was done", double(f.engine.n_ahead)));
   all.push_back(counter("ridge_step_seconds_total", "Time in forward passes", f.engine.seconds_in_steps));
   all.push_back(family("ridge_step_tokens_total", "Tokens computed", prom::MetricType::Counter,
                        {{{{"kind", "prefill"}}, double(f.engine.n_prefill_tokens)}, {{{"kind", "decode"}}, double(f.engine.n_decode_tokens)}}));
@@ -230,7 +231,7 @@ Json Metrics::live(const LiveFigures& f) const {
   Json out{{"model", about.model}, {"device", about.device}, {"version", about.version}, {"uptime_s", up}, {"time", up}, {"max_context", about.max_context}, {"max_seqs", about.max_seqs}};
   if (bandwidth < 0) return out;
   out["total"] = {{"prompt_tokens", f.engine.n_prefill_tokens + f.cache.n_hit_tokens}, {"cached_tokens", f.cache.n_hit_tokens}, {"generated_tokens", s.n_generated.load()},
-                  {"requests", s.n_requests.load()}, {"preemptions", f.engine.n_preemptions}, {"steps", f.engine.n_steps}, {"bytes", f.moved_bytes}, {"decode_bytes", f.engine.decoding.traffic.bytes()}, {"decode_seconds", f.engine.decoding.seconds}, {"decode_tokens", f.engine.decoding.n_tokens},
+                  {"requests", s.n_requests.load()}, {"preemptions", f.engine.n_preemptions}, {"steps", f.engine.n_steps}, {"steps_ahead", f.engine.n_ahead}, {"bytes", f.moved_bytes}, {"decode_bytes", f.engine.decoding.traffic.bytes()}, {"decode_seconds", f.engine.decoding.seconds}, {"decode_tokens", f.engine.decoding.n_tokens},
                   {"step_seconds", f.engine.seconds_in_steps}, {"step_tokens", f.engine.n_prefill_tokens + f.engine.n_decode_tokens}};
   out["time"] = f.time;                      // when the figures were taken: rates are differences over it
   out["running"] = f.n_running;

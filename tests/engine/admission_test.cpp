@@ -72,7 +72,7 @@ struct Machine {
       got.push_back(s.id);
       if (--n_left[s.id] == 0) done.push_back(s.id);
     }
-    if (!plan.grants.empty()) scheduler.observe_step(seconds);
+    if (!plan.grants.empty()) scheduler.observe_step(plan, seconds);
     if (plan.slice.sequence && plan.slice.seconds > 0) {
       Sequence& s = *plan.slice.sequence;
       if (std::exchange(slice, plan.slice.serial) != plan.slice.serial) n_blocks_left = n_blocks, n_slices++;

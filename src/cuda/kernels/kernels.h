@@ -17,9 +17,19 @@ constexpr bool kHasSm90a = false;
 // Steps of up to so many tokens have kernels of their own: tokens are the 8 columns of one mma.
 constexpr int kFewTokens = 8;
 
+// What steps choose, and where the next one finds it: two tables of `rows` numbers, used by turns. A step's turn lies in front of its block in the device's memory,
+// because a captured graph keeps its arguments. A graph that is replayed in vain leaves what the step before chose as it is.
+struct Choices {
+  const int32_t* turn;                       // 0 or 1
+  int32_t* tokens;                           // [2][rows]; null: nobody watches
+  Peak* peaks;                               // [2][rows], where the host reads it
+  int rows;
+};
+
 struct Launch {
   cudaStream_t stream;
   StepView step;
+  Choices choices;
   int max_context;                           // of the step's sequences, rounded up to a power of two, so that a captured graph stays valid while they grow
   float* attention_scratch;                  // partial results of split attention
   int64_t attention_scratch_bytes;
@@ -47,8 +57,9 @@ void scale_by_position(const ScaleByPosition& op, const Launch& launch);
 void activate(const Activate& op, const Launch& launch);
 void gather_rows(const GatherRows& op, const Launch& launch);
 void scale_cap(const ScaleCap& op, const Launch& launch);
-// The largest number of each row and where it is (the first among equals); token -1 when one of them is NaN. `state`: 16 bytes a row, zero before and after.
-void find_peaks(Peak* peaks, const Tensor& rows, std::byte* state, const Launch& launch);
+// The largest number of each row and where it is (the first among equals), to the tables of the step's turn; token -1 when one of them is NaN. `state`: 16 bytes a row,
+// zero before and after.
+void find_peaks(const Tensor& rows, std::byte* state, const Launch& launch);
 void find_top(TopLogits* top, const Tensor& rows, const Launch& launch);
 void matmul(const Matmul& op, std::byte* tiles, const Launch& launch);               // tiles: its input, if it lies there already
 

@@ -1,5 +1,5 @@
 // Where a row of logits is largest, so that the host need not see the logits to go on greedily. Blocks take pieces of a row; a number and its place are one 64-bit key
-// that grows with the number and falls with the place, so that the largest key does not depend on who comes first. The last block of a row says the result.
+// that grows with the number and falls with the place, so that the largest key does not depend on who comes first. The last block of a row says the result: to the host, and to the next step.
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/ordered.h"
@@ -11,7 +11,7 @@ constexpr int kThreads = 256, kPiece = 4096;
 
 struct RowState { unsigned long long key; uint32_t n_done, unused; };
 
-__global__ void __launch_bounds__(kThreads) peaks_kernel(Peak* peaks, Tensor rows, RowState* states) {
+__global__ void __launch_bounds__(kThreads) peaks_kernel(Choices to, Tensor rows, RowState* states) {
   __shared__ unsigned long long warp_keys[kThreads / 32];
   follow();
   const int row = blockIdx.y, first = blockIdx.x * kPiece, last = min(first + kPiece, int(rows.cols));
@@ -32,13 +32,16 @@ __global__ void __launch_bounds__(kThreads) peaks_kernel(Peak* peaks, Tensor row
   const unsigned long long top = atomicExch(&state.key, 0ull);
   state.n_done = 0;
   const uint32_t number = uint32_t(top >> 32), place = 0xFFFFFFFFu - uint32_t(top);
-  peaks[row] = number == kNan ? Peak{-1, 0.0f} : Peak{int32_t(place), x[place]};
+  const Peak peak = number == kNan ? Peak{-1, 0.0f} : Peak{int32_t(place), x[place]};
+  const int at = *to.turn * to.rows + row;
+  to.peaks[at] = peak;
+  to.tokens[at] = peak.token;
 }
 
 }  // namespace
 
-void find_peaks(Peak* peaks, const Tensor& rows, std::byte* state, const Launch& l) {
-  if (rows.rows > 0) launch_kernel(peaks_kernel, dim3((rows.cols + kPiece - 1) / kPiece, rows.rows), kThreads, 0, l.stream, peaks, rows, reinterpret_cast<RowState*>(state));
+void find_peaks(const Tensor& rows, std::byte* state, const Launch& l) {
+  if (rows.rows > 0) launch_kernel(peaks_kernel, dim3((rows.cols + kPiece - 1) / kPiece, rows.rows), kThreads, 0, l.stream, l.choices, rows, reinterpret_cast<RowState*>(state));
 }
 
 }  // namespace ridge::cuda

@@ -54,10 +54,13 @@ __device__ float element(const std::byte* row, FormatId format, int64_t i) {
   }
 }
 
-__global__ void embed_kernel(Tensor out, Tensor table, FormatId format, const int32_t* rows, float table_scale, float scale, bool add) {
+// A negative number refers to what the step before chose (backend/step.h).
+__global__ void embed_kernel(Tensor out, Tensor table, FormatId format, const int32_t* rows, Choices before, float table_scale, float scale, bool add) {
   follow();
-  const int t = blockIdx.x;
-  const std::byte* row = table.data + int64_t{rows[t]} * table.stride;
+  const int t = blockIdx.x, turn = *before.turn;
+  int32_t id = rows[t];
+  if (id < 0) id = before.tokens ? max(0, before.tokens[(1 - turn) * before.rows + min(-1 - id, before.rows - 1)]) : 0;
+  const std::byte* row = table.data + int64_t{id} * table.stride;
   float* to = reinterpret_cast<float*>(out.data + t * out.stride);
   for (int64_t i = threadIdx.x; i < out.cols; i += blockDim.x) {
     const float v = element(row, format, i) * table_scale * scale;
@@ -222,7 +225,7 @@ __global__ void scale_cap_kernel(ScaleCap op) {
 
 void embed(const Embed& op, const Launch& l) {
   if (op.out.rows == 0) return;
-  launch_kernel(embed_kernel, op.out.rows, 256, 0, l.stream, op.out, op.table->packed, op.table->packed.format, op.by_position ? l.step.positions : l.step.tokens, op.table->scale, op.scale, op.add);
+  launch_kernel(embed_kernel, op.out.rows, 256, 0, l.stream, op.out, op.table->packed, op.table->packed.format, op.by_position ? l.step.positions : l.step.tokens, l.choices, op.table->scale, op.scale, op.add);
 }
 
 void add_norm(const AddNorm& op, std::byte* tiles, const Launch& l) {

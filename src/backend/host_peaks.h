@@ -1,0 +1,27 @@
+// What the backends of the host do about peaks (Backend::watch_peaks): each step's are found when it is submitted, kept until it is waited for, and tokens of the
+// next step that refer to them are replaced as it begins.
+#pragma once
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace ridge {
+
+class HostPeaks {
+ public:
+  const Peak* watch(const Tensor& logits);
+  const Step& resolve(const Step& step);     // the step itself, or a copy that knows its tokens; good until the next call
+  void submitted(const Step& step);          // its logits are there
+  void waited();
+
+ private:
+  Tensor logits_;                            // no data: nobody watches
+  std::array<std::vector<Peak>, 2> found_;   // of the last two steps, in turn
+  std::vector<Peak> shown_;
+  int turn_ = 0, n_under_way_ = 0;           // turn_: of the step that was submitted last
+  std::optional<Step> resolved_;
+};
+
+}  // namespace ridge

@@ -1,0 +1,72 @@
+// Running ahead: while a step is under way, the next one is planned and submitted behind it, so that the device goes from one to the other without waiting for the host.
+// It is done where the next step is sure to be: everybody who runs has caught up with its tokens and goes on with the largest logit, which the device finds and looks up
+// on its own (step.h); nobody could be admitted, no page has to be taken from anybody, and no rotary angles change. Who is known to end with the step under way (max_tokens, the
+// context) is not part of the next one. Who turns out to have ended (a stop token, a cancellation) has had a row in it for nothing: nobody collects it. What that row
+// wrote lies behind the last token in pages that only steps after it can get, for at the time of any other plan no step is under way.
+//
+//   step()          the host                                                   the device
+//     n             plans n, submits it; plans n + 1, submits it; waits for n  n
+//     n             collects n, hands out its events                           n + 1
+//     n + 1         plans n + 2, submits it; waits for n + 1                   n + 1
+//     n + 1         collects n + 1, hands out its events                       n + 2
+#include <algorithm>
+#include <cmath>
+
+#include "engine/engine_state.h"
+
+namespace ridge {
+
+void Engine::State::run_ahead() {
+  const Flight& now = current();
+  Flight& next = behind();
+  if (!runs_ahead || !now.is_under_way || now.plan.slice.sequence || !now.plan.out_of_memory.empty()) return;
+  const auto began = std::chrono::steady_clock::now();
+  next.plan.grants.clear();
+  next.plan.out_of_memory.clear();
+  next.plan.slice = {};
+  int n_ending = 0, n_logits = 0;
+  for (size_t i = 0; i < now.plan.grants.size(); ++i) {
+    const StepSeq& rows = now.step.seqs()[i];
+    while (n_logits < now.step.n_logits() && now.step.logit_rows()[n_logits] < rows.first_row + rows.n_rows) ++n_logits;
+    Sequence* const sequence = now.plan.grants[i].sequence;
+    if (!sequence) continue;
+    if (!may_go_on_unseen(*sequence, rows)) return;
+    if (ends_with_next_token(*sequence)) n_ending++;
+    else next.plan.grants.push_back({.sequence = sequence, .n_tokens = 1, .follows = n_logits - 1});
+  }
+  if (!scheduler.plan_ahead(next.plan, n_ending)) return;
+  next.began = began;
+  next.is_ahead = true;
+  launch(next);
+  stats.n_ahead++;
+}
+
+// Whether it has caught up with its tokens, and the host need not see more of the step under way than where its last row is largest.
+bool Engine::State::may_go_on_unseen(const Sequence& sequence, const StepSeq& rows) const {
+  return rows.n_context == sequence.n_known() && takes_the_largest(sequence) && !sequence.wants_all_logits && !sequence.wants_embedding && sequence.n_prompt_logprobs < 0 &&
+         (ends_with_next_token(sequence) || model->rope_class(sequence.n_known() + 1) == sequence.track.rope_class);
+}
+
+bool Engine::State::ends_with_next_token(const Sequence& sequence) const {
+  const int max_tokens = sequence.params.max_tokens;
+  return (max_tokens >= 0 && sequence.n_generated() + 1 >= max_tokens) || sequence.n_known() + 1 >= budget.max_context;
+}
+
+// Whether the row of a step must be looked at when it cannot be: another step is under way, or the tokens of this one are not known to whoever would run it again.
+// It is computed once more then.
+bool Engine::State::is_undecided(const Flight& flight, int logit_row) {
+  return (flight.is_ahead || current().is_under_way) && !(peaks[logit_row].token >= 0 && std::isfinite(peaks[logit_row].logit));
+}
+
+// Its row in the step under way, where it has one, is nobody's from now on.
+bool Engine::State::withdraw(const Sequence& sequence) {
+  if (!current().is_under_way) return false;
+  for (Grant& grant : current().plan.grants)
+    if (grant.sequence == &sequence) {
+      grant.sequence = nullptr;
+      return true;
+    }
+  return false;
+}
+
+}  // namespace ridge

@@ -1,0 +1,89 @@
+// A story told to two engines, one of which runs ahead: whoever asks sees the same.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <random>
+
+#include "engine/engine.h"
+#include "engine/exact_requests.h"
+#include "engine/tiny_model.h"
+
+namespace ridge {
+
+inline std::vector<int32_t> text_of(std::mt19937& random, int n, int n_vocab = TinyModel::kVocab) {
+  std::vector<int32_t> tokens(static_cast<size_t>(n));
+  for (int32_t& t : tokens) t = int32_t(3 + random() % uint32_t(n_vocab - 3));
+  return tokens;
+}
+
+// What whoever asks sees of a request: its events, in order.
+using Events = std::vector<std::string>;
+struct Seen {
+  std::map<uint64_t, Events> events;
+  std::map<uint64_t, std::vector<int32_t>> tokens;
+  std::map<uint64_t, FinishReason> finish;
+  std::map<uint64_t, int> n_cached;
+};
+
+using Between = std::function<void(Engine&, int n_steps)>;      // called before each step and, once nothing is left to do, until it gives nothing to do
+
+inline Seen serve(Engine& engine, const Between& between) {
+  Seen seen;
+  int n_steps = 0;
+  for (between(engine, 0); !engine.idle() && n_steps < 5000; between(engine, n_steps)) {
+    for (const Event& event : engine.step()) {
+      std::string line = fmt::format("{} generated, finish {}, stop {}, error '{}':", event.timing.n_generated, int(event.finish), event.stop_token, event.error);
+      for (const Sampled& s : event.sampled) line += fmt::format(" {}", s.token), seen.tokens[event.id].push_back(s.token);
+      seen.events[event.id].push_back(std::move(line));
+      seen.finish[event.id] = event.finish;
+      seen.n_cached[event.id] = event.timing.n_cached;
+    }
+    engine.check_integrity();
+    n_steps++;
+  }
+  EXPECT_TRUE(engine.idle());
+  return seen;
+}
+
+inline Between at_once(std::vector<Request> requests) {
+  return [requests = std::move(requests)](Engine& engine, int n_steps) {
+    if (n_steps == 0)
+      for (const Request& request : requests) engine.submit(request);
+  };
+}
+
+struct BothWays { Seen plain, ahead; EngineStats plain_stats, ahead_stats; };
+
+// The story twice, with all that lasts longer than a request compared too.
+inline BothWays expect_the_same(const Checkpoint& checkpoint, EngineOptions options, const Between& between, const std::string& what) {
+  BothWays both;
+  PrefixReport reports[2];
+  for (const bool ahead : {false, true}) {
+    options.run_ahead = ahead;
+    Engine engine(checkpoint, options);
+    (ahead ? both.ahead : both.plain) = serve(engine, between);
+    (ahead ? both.ahead_stats : both.plain_stats) = engine.stats();
+    reports[ahead] = engine.cache_report();
+  }
+  EXPECT_EQ(both.ahead.events, both.plain.events) << what;
+  EXPECT_EQ(both.ahead.n_cached, both.plain.n_cached) << what;
+  EXPECT_EQ(reports[1].n_nodes, reports[0].n_nodes) << what;
+  EXPECT_EQ(reports[1].n_tokens, reports[0].n_tokens) << what;
+  EXPECT_EQ(both.ahead_stats.n_rope_restarts, both.plain_stats.n_rope_restarts) << what;
+  EXPECT_EQ(both.ahead_stats.n_decode_tokens, both.plain_stats.n_decode_tokens) << what;
+  EXPECT_EQ(both.ahead_stats.n_prefill_tokens, both.plain_stats.n_prefill_tokens) << what;
+  EXPECT_EQ(both.plain_stats.n_ahead, 0) << what;
+  return both;
+}
+
+// A request that ends, by a stop id, with its n-th token or before; of those it would give without.
+inline Request stopped(const Request& request, const std::vector<int32_t>& answer, size_t n) {
+  Request with_stop = request;
+  with_stop.params.stop_token_ids = {answer.at(n - 1)};
+  return with_stop;
+}
+
+}  // namespace ridge

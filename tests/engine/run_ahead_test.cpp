@@ -1,0 +1,248 @@
+// Whether the engine runs ahead or not, whoever asks sees the same: tokens, events, ends, errors, and what the prefix cache keeps.
+#include "engine/run_ahead.h"
+
+#include <set>
+#include <utility>
+
+#include "base/log.h"
+#include "engine/test_devices.h"
+
+namespace ridge {
+namespace {
+
+class RunAhead : public testing::TestWithParam<std::pair<std::string, std::string>> {
+ protected:
+  EngineOptions options() const {
+    EngineOptions o = exact();
+    o.device = GetParam().first;
+    o.isa = GetParam().second;
+    o.n_threads = 1;
+    return o;
+  }
+};
+
+TEST_P(RunAhead, AnswersThatEndAtDifferentTimesForDifferentReasons) {
+  const TinyModel model;
+  std::mt19937 random(1);
+  EngineOptions o = options();
+  o.max_context = 90;
+  o.page_size = 16;
+  std::vector<Request> requests;
+  for (int i = 0; i < 9; ++i) requests.push_back(greedy(text_of(random, 1 + 7 * i), 1 + 4 * i));
+  requests.push_back(greedy(text_of(random, 10), -1));                       // until the context is full
+  Engine alone(model.checkpoint(), o);
+  const Seen whole = serve(alone, at_once(requests));
+  const auto answer_of = [&](size_t i) { return whole.tokens.at(uint64_t(i) + 1); };
+  requests[4] = stopped(requests[4], answer_of(4), 7);
+  requests[6] = stopped(requests[6], answer_of(6), 3);
+  requests[8].params.ignore_eos = false;
+  requests[8].params.stop_token_ids = {answer_of(8)[5], answer_of(8)[20]};
+  requests[8].params.min_tokens = 9;
+  requests[7].params.max_tokens = 0;
+  for (const int max_seqs : {16, 3}) {
+    o.max_seqs = max_seqs;
+    const BothWays both = expect_the_same(model.checkpoint(), o, at_once(requests), fmt::format("{} at once", max_seqs));
+    EXPECT_GT(both.ahead_stats.n_ahead, 20);
+    EXPECT_EQ(both.ahead.finish.at(10), FinishReason::context);
+    EXPECT_EQ(both.ahead.finish.at(5), FinishReason::stop);
+    EXPECT_EQ(both.ahead.finish.at(9), FinishReason::stop);
+    EXPECT_EQ(both.ahead.finish.at(8), FinishReason::length);
+  }
+}
+
+TEST_P(RunAhead, AnEosTokenOfTheModelEndsAnAnswer) {
+  std::mt19937 random(2);
+  const Request request = greedy(text_of(random, 5), 30);
+  const TinyModel endless;
+  Engine alone(endless.checkpoint(), options());
+  const std::vector<int32_t> answer = serve(alone, at_once({request})).tokens.at(1);
+  const TinyModel model(Json{{"eos_token_id", answer.at(9)}});
+  Request ends = request;
+  ends.params.ignore_eos = false;
+  const BothWays both = expect_the_same(model.checkpoint(), options(), at_once({ends, request}), "eos");
+  EXPECT_EQ(both.ahead.finish.at(1), FinishReason::stop);
+  EXPECT_EQ(both.ahead.finish.at(2), FinishReason::length);
+  EXPECT_GE(both.ahead_stats.n_ahead, 28);
+}
+
+TEST_P(RunAhead, ArrivalsInTheMiddle) {
+  const TinyModel model;
+  std::mt19937 random(3);
+  std::vector<Request> requests;
+  for (int i = 0; i < 6; ++i) requests.push_back(greedy(text_of(random, 20 + i), 25));
+  EngineOptions o = options();
+  for (const int max_batch_tokens : {512, 8}) {
+    o.max_batch_tokens = max_batch_tokens;
+    const BothWays both = expect_the_same(model.checkpoint(), o, [&](Engine& engine, int n_steps) {
+      if (n_steps % 5 == 0 && n_steps / 5 < 6) engine.submit(requests[size_t(n_steps / 5)]);
+    }, fmt::format("{} tokens a step", max_batch_tokens));
+    EXPECT_GT(both.ahead_stats.n_ahead, 10);
+  }
+}
+
+TEST_P(RunAhead, ACancelledRequestHasWhatItHadWhenItWasCancelled) {
+  const TinyModel model;
+  std::mt19937 random(4);
+  std::vector<Request> requests;
+  for (int i = 0; i < 4; ++i) requests.push_back(greedy(text_of(random, 10 + i), 20));
+  for (const int n : {1, 2, 9})
+    expect_the_same(model.checkpoint(), options(), [&](Engine& engine, int n_steps) {
+      if (n_steps == 0) at_once(requests)(engine, 0);
+      if (n_steps == n) engine.cancel(2);
+      if (n_steps == n + 3) engine.cancel(1), engine.cancel(4);
+    }, fmt::format("after {} steps", n));
+  // The only one, and a next one at once: its slot and its pages are the first one's.
+  expect_the_same(model.checkpoint(), options(), [&](Engine& engine, int n_steps) {
+    if (n_steps == 0) engine.submit(requests[0]);
+    if (n_steps == 6) engine.cancel(1), engine.submit(requests[1]);
+  }, "followed by another");
+}
+
+TEST_P(RunAhead, WhoSamplesOrWantsProbabilitiesIsServedAsEver) {
+  const TinyModel model;
+  std::mt19937 random(5);
+  std::vector<Request> requests;
+  for (int i = 0; i < 5; ++i) requests.push_back(greedy(text_of(random, 12), 10 + 5 * i));
+  requests[0].params.temperature = 0.8f, requests[0].params.seed = 5;
+  requests[1].params.n_logprobs = 2;
+  requests[2].n_prompt_logprobs = 1;
+  BothWays both = expect_the_same(model.checkpoint(), options(), at_once(requests), "mixed");
+  EXPECT_GT(both.ahead_stats.n_ahead, 0) << "those that are left are served ahead";
+  requests[0].params.max_tokens = 40;
+  both = expect_the_same(model.checkpoint(), options(), at_once({requests[0], requests[3], requests[4]}), "beside one that samples");
+  EXPECT_EQ(both.ahead_stats.n_ahead, 0);
+}
+
+TEST_P(RunAhead, WhatIsKeptOfAnswersServesTheNextTurn) {
+  const TinyModel model;
+  EngineOptions o = options();
+  o.prefix_cache = true;
+  o.page_size = 16;
+  std::mt19937 random(6);
+  std::vector<Request> requests;
+  // Ends in all places of a page, found out too late.
+  for (int i = 0; i < 18; ++i) requests.push_back(greedy(text_of(random, 20), 40));
+  EngineOptions plain = o;
+  plain.run_ahead = false;
+  Engine alone(model.checkpoint(), plain);
+  const Seen whole = serve(alone, at_once(requests));
+  std::vector<Request> next;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const std::vector<int32_t>& answer = whole.tokens.at(i + 1);
+    const size_t n = std::find(answer.begin(), answer.end(), answer[i + 8]) - answer.begin() + 1;
+    requests[i] = stopped(requests[i], answer, n);
+    next.push_back(greedy(requests[i].prompt, 12));
+    next.back().prompt.insert(next.back().prompt.end(), answer.begin(), answer.begin() + int(n) + 3);      // beyond its end: what was thrown away must not be found
+  }
+  bool is_second = false;
+  const BothWays both = expect_the_same(model.checkpoint(), o, [&](Engine& engine, int n_steps) {
+    if (n_steps == 0) is_second = false;
+    if (n_steps == 0) at_once(requests)(engine, 0);
+    else if (engine.idle() && !std::exchange(is_second, true)) at_once(next)(engine, 0);
+  }, "two turns");
+  EXPECT_GT(both.ahead_stats.n_ahead, 20);
+  for (size_t i = 0; i < next.size(); ++i) {
+    EXPECT_GE(both.ahead.n_cached.at(requests.size() + i + 1), 16);
+    EXPECT_LE(both.ahead.n_cached.at(requests.size() + i + 1), int(requests[i].prompt.size() + both.ahead.tokens.at(i + 1).size()) - 1);
+  }
+}
+
+TEST_P(RunAhead, AChangeOfRotaryAngles) {
+  set_log_level(LogLevel::error);
+  const TinyModel model({{"max_position_embeddings", 32}, {"rope_parameters", {{"rope_type", "dynamic"}, {"factor", 2.0}, {"rope_theta", 10000.0}}}});
+  std::mt19937 random(7);
+  for (const bool every_token : {true, false}) {
+    EngineOptions o = options();
+    o.rope_dynamic_exact = every_token;
+    o.max_context = 120;
+    const BothWays both = expect_the_same(model.checkpoint(), o, at_once({greedy(text_of(random, 20), 60), greedy(text_of(random, 33), 50)}), every_token ? "with every token" : "at powers of two");
+    EXPECT_EQ(both.ahead_stats.n_ahead > 30, !every_token);
+  }
+  set_log_level(LogLevel::info);
+}
+
+TEST_P(RunAhead, LogitsThatAreNoNumbersEndTheirSequenceInTheSameWords) {
+  set_log_level(LogLevel::error);
+  const TinyModel model(Json::object(), NAN);          // token 7 is poison
+  std::mt19937 random(8);
+  std::vector<Request> requests;
+  for (int i = 0; i < 12; ++i) requests.push_back(greedy(text_of(random, 4), 50));
+  for (Request& request : requests) std::replace(request.prompt.begin(), request.prompt.end(), 7, 8);
+  requests[3].prompt[2] = 7;
+  const BothWays both = expect_the_same(model.checkpoint(), options(), at_once(requests), "poison");
+  int n_failed = 0;
+  for (const auto& [id, finish] : both.ahead.finish) n_failed += finish == FinishReason::error && both.ahead.tokens.contains(id) && both.ahead.tokens.at(id).size() > 3;
+  EXPECT_GT(n_failed, 0) << "nobody met the poison in an answer";
+  EXPECT_GT(both.ahead_stats.n_ahead, 10);
+  set_log_level(LogLevel::info);
+}
+
+// Whatever comes between steps: a request gives what it gives alone.
+TEST_P(RunAhead, AnythingMayHappenBetweenSteps) {
+  for (const Json& changes : {Json::object(), Json{{"model_type", "mistral"}, {"architectures", {"MistralForCausalLM"}}, {"sliding_window", 40}}}) {
+    const TinyModel model(changes);
+    for (uint32_t seed = 0; seed < 6; ++seed) {
+      std::mt19937 random(seed);
+      EngineOptions o = options();
+      o.max_context = 160;
+      o.page_size = 16 << seed % 2;
+      o.prefix_cache = seed % 3 > 0;
+      o.max_seqs = 2 + int(seed);
+      if (seed % 2) o.kv_bytes = 400 * 3 * 2 * 32 * 4;            // for two or three: the scheduler preempts
+      if (seed == 5) o.swap_bytes = 1 << 20;
+      std::vector<Request> requests;
+      for (int i = 0; i < 14; ++i) requests.push_back(greedy(text_of(random, 1 + int(random() % 60)), 1 + int(random() % 60)));
+      for (int i = 4; i < 8; ++i) requests[size_t(i)].prompt = requests[size_t(i - 4)].prompt, requests[size_t(i)].prompt.push_back(9);
+      Engine alone(model.checkpoint(), options());
+      std::vector<std::vector<int32_t>> expected;
+      for (size_t i = 0; i < requests.size(); ++i) {
+        const uint64_t id = alone.submit(requests[i]);
+        expected.push_back(serve(alone, [](Engine&, int) {}).tokens.at(id));
+        if (i % 3 == 1) {
+          std::vector<int32_t>& answer = expected.back();
+          requests[i] = stopped(requests[i], answer, 1 + answer.size() / 2);
+          answer.resize(std::find(answer.begin(), answer.end(), requests[i].params.stop_token_ids[0]) - answer.begin() + 1);
+        }
+      }
+      o.run_ahead = true;
+      Engine engine(model.checkpoint(), o);
+      size_t n_asked = 0;
+      std::set<uint64_t> cancelled;
+      const Seen seen = serve(engine, [&](Engine& e, int) {
+        do {
+          while (n_asked < requests.size() && random() % 8 == 0) e.submit(requests[n_asked++]);
+        } while (e.idle() && n_asked < requests.size());
+        const uint64_t anyone = n_asked > 0 ? 1 + random() % n_asked : 0;
+        if (anyone && random() % 20 == 0) e.preempt(anyone);
+        if (anyone && random() % 60 == 0) e.cancel(anyone), cancelled.insert(anyone);
+        if (random() % 30 == 0) e.flush_cache();
+      });
+      for (size_t i = 0; i < requests.size(); ++i) {
+        const uint64_t id = i + 1;
+        std::vector<int32_t> got = seen.tokens.contains(id) ? seen.tokens.at(id) : std::vector<int32_t>{}, wanted = expected[i];
+        if (seen.finish.at(id) == FinishReason::cancelled) {
+          EXPECT_TRUE(cancelled.contains(id));
+          ASSERT_LE(got.size(), wanted.size());
+          wanted.resize(got.size());
+        }
+        EXPECT_EQ(got, wanted) << "request " << id << ", seed " << seed;
+      }
+      EXPECT_GT(engine.stats().n_ahead, 5);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, RunAhead, testing::ValuesIn(test_devices()), [](const auto& info) {
+  return info.param.first + (info.param.second.empty() ? "" : "_" + info.param.second);
+});
+
+TEST(RunAheadDefault, IsForDevicesThatWorkWhileTheHostDoesOtherThings) {
+  const TinyModel model;
+  EngineOptions o = exact();
+  Engine engine(model.checkpoint(), o);
+  serve(engine, at_once({greedy({3, 4, 5}, 20)}));
+  EXPECT_EQ(engine.stats().n_ahead, 0) << "on the host it would only make every token wait for the next one";
+}
+
+}  // namespace
+}  // namespace ridge
