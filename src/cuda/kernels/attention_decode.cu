@@ -13,7 +13,6 @@
 //
 // In fp8 (lib/flash_fp8.h) the scales of a tile's K and V come with its K: those of V are wanted before V is, when weights are made.
 #include <algorithm>
-#include <cstdlib>
 
 #include "cuda/kernels/flash.h"
 #include "cuda/lib/flash_fp8.h"
@@ -78,7 +77,7 @@ __device__ float load_from_rank(const float* shared, int rank) {
 // `folds`: the blocks of a row and KV head are a cluster, with a tile for each at most, and write the result.
 template <class T, int kDim, bool kRotates, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2)
-    decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step, float* partial, int n_tiles, bool folds, bool rehearses,
+    decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step, float* partial, int n_tiles, bool folds,
                        [[maybe_unused]] Mark mark) {
   constexpr int kThreads = kWarps * 32, kRowBytes = kRowBytesOf<T, kDim>, kChunks = kRowBytes / 16, kQueryStride = 2 * kDim + 16, kOwn = kDim / 32;
   extern __shared__ __align__(1024) std::byte memory[];
@@ -158,9 +157,7 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2
     for (int i = share * kQueryStride / 4 + threadIdx.x; i < 16 * kQueryStride / 4; i += kThreads) reinterpret_cast<uint32_t*>(s.queries)[i] = 0;
     leave(mark);
   }
-  constexpr bool kRehearses = kRotates && kWarps == 8;
-  bool real = !kRehearses || !rehearses;
-  if (real) await_predecessors();
+  await_predecessors();
 
   // A warp's part in making the tile's new rows and, with_queries, the queries: heads of q, then new keys, then new values.
   const auto project = [&](int tile, bool with_queries, [[maybe_unused]] int scales_turn) {
@@ -200,7 +197,7 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2
       __syncwarp();
       const int p = is_q(item) ? 0 : from + (item - n_q) % n_new, r = p - start;
       std::byte* page = nullptr;
-      if (!is_q(item) && token(item) == row && real) page = op.kv.plane(is_v(item) ? 1 : 0, pages[p >> page_bits]) + int64_t{(kv_head << page_bits) + (p & page_mask)} * kRowBytes;
+      if (!is_q(item) && token(item) == row) page = op.kv.plane(is_v(item) ? 1 : 0, pages[p >> page_bits]) + int64_t{(kv_head << page_bits) + (p & page_mask)} * kRowBytes;
       if constexpr (kIsFp8<T>) {
 #pragma unroll
         for (int i = 0; i < kOwn; ++i) {
@@ -268,8 +265,6 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2
   float* const own_out = reinterpret_cast<float*>(s.keys);                   // once the scores are there
   float2* const own_state = reinterpret_cast<float2*>(s.queries);
   [[maybe_unused]] int turn = 0;
-#pragma unroll 1
-  for (;; real = true) {
   for (bool first = true; tile >= lowest; tile -= gridDim.x, first = false) {
     const int start = tile * kFlashTile;
     if constexpr (kIsFp8<T>) {
@@ -405,7 +400,7 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2
       }
 #pragma unroll
       for (int r = 0; r < 2; ++r)
-        if (const int head = g + 8 * r; head < share && real) {
+        if (const int head = g + 8 * r; head < share) {
           if constexpr (kIsFp8<T>) {
 #pragma unroll
             for (int d = 0; d < kMine; ++d) *reinterpret_cast<float4*>(out_to + head * kDim + (warp * kMine + d) * 16 + 4 * q) = fp8_dims(out + 8 * d, r, scaling.owed);
@@ -458,13 +453,9 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2
         fold(m, l, state[i].x, state[i].y, factor, keep, take);
         o = folded(o, v[i], keep, take);
       }
-    const float v_out = __fmul_rn(o, norm_of(m, l, factor, sinks ? sinks + kv_head * share + head : nullptr));
-    if (real) reinterpret_cast<float*>(op.out.data + row * op.out.stride)[kv_head * share * kDim + e] = v_out;
+    reinterpret_cast<float*>(op.out.data + row * op.out.stride)[kv_head * share * kDim + e] = __fmul_rn(o, norm_of(m, l, factor, sinks ? sinks + kv_head * share + head : nullptr));
   }
   sync_cluster();                                                            // what others read stays there
-  if (real) return;
-  await_predecessors();
-  }
 }
 
 int tiles(const Launch& l) { return (l.max_context + kFlashTile - 1) / kFlashTile; }
@@ -477,7 +468,7 @@ void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l)
   const bool folds = l.compute_capability >= 90 && n_blocks == n_tiles && n_tiles <= kFoldFewTiles && n_blocks * n_walks <= l.n_sms;
   const auto kernel = n_warps == 8 ? decode_tile_kernel<T, kDim, kRotates, 8> : decode_tile_kernel<T, kDim, kRotates, 4>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  launch_kernel_as({.cluster = folds ? n_blocks : 1}, kernel, dim3(n_blocks, op.n_kv_heads, op.q.rows), n_warps * 32, bytes, l.stream, op, rotation, l.step, l.attention_scratch, n_tiles, folds, kRotates && folds && getenv("REHEARSE"), getenv("NOMARK") ? Mark{} : l.mark);
+  launch_kernel_as({.cluster = folds ? n_blocks : 1}, kernel, dim3(n_blocks, op.n_kv_heads, op.q.rows), n_warps * 32, bytes, l.stream, op, rotation, l.step, l.attention_scratch, n_tiles, folds, l.mark);
   if (!folds) fold_tiles(op, n_tiles, l);
 }
 
