@@ -32,7 +32,7 @@ class Lowering {
   size_t emit(const Embed& op, size_t) { return embed(op, launch_), 1; }
   size_t emit(const RopeAngles& op, size_t) { return rope_angles(op, launch_), 1; }
   size_t emit(const PagedAttention& op, size_t i) {
-    if (batch_attention_takes(op, launch_)) return batch_attention(op, launch_), 1;
+    if (batch_attention_takes(op, launch_)) return batch_attention(op, lanes_of(op.out, i, launch_.matmul_scratch), launch_), 1;
     if (decode_attention_takes(op, launch_)) return decode_attention(op, launch_), 1;
     const bool tiles = attention_tiles(op, launch_) && only_feeds_gemm(op.out, i);
     paged_attention(op, tiles ? launch_.matmul_scratch : nullptr, launch_);
@@ -74,7 +74,7 @@ class Lowering {
     if (m && m->x.data == op.out.data && m->x.rows == op.out.rows && m->x.cols == op.out.cols && op.kind == NormKind::rms && !op.bias && !rest.pending && takes_few_tokens(*m, launch_))
       return 1 + emit_few(*m, i + 1, &rest);
     const bool tiles = only_feeds_gemm(op.out, i);
-    add_norm(rest, tiles ? launch_.matmul_scratch : nullptr, launch_);
+    add_norm(rest, tiles ? launch_.matmul_scratch : nullptr, lanes_of(op.out, i, launch_.matmul_scratch), launch_);
     if (tiles) tiled_ = op.out.data, tiles_ = launch_.matmul_scratch;
     return 1;
   }
@@ -94,20 +94,33 @@ class Lowering {
 
   // Whether the op after i is a matmul of many tokens over `t`, and no other op reads it.
   bool only_feeds_gemm(const Tensor& t, size_t i) const {
+    const Matmul* m = only_feeds(t, i);
+    return m && gemm_takes_tiles(*m, launch_);
+  }
+  // The same with one of several tokens: then `t` is left in `data`, as that matmul wants it.
+  Lanes lanes_of(const Tensor& t, size_t i, std::byte* data) {
+    const Matmul* m = only_feeds(t, i);
+    if (!m || t.cols % 64 > 0 || takes_few_tokens(*m, launch_) || !takes_several_tokens(*m, launch_)) return {};
+    in_lanes_ = t.data, lanes_ = data;
+    return lanes_for(*m, data);
+  }
+  const Matmul* only_feeds(const Tensor& t, size_t i) const {
     const auto* m = at<Matmul>(i + 1);
-    if (!m || m->x.data != t.data || m->x.rows != t.rows || m->x.cols != t.cols || !gemm_takes_tiles(*m, launch_)) return false;
+    if (!m || m->x.data != t.data || m->x.rows != t.rows || m->x.cols != t.cols) return nullptr;
     for (size_t j = i + 2; j < ops_.size(); ++j) {
       const Access access = std::visit([&](const auto& op) { return access_of(op, t); }, ops_[j]);
-      if (access.reads) return false;
-      if (access.writes) return true;
+      if (access.reads) return nullptr;
+      if (access.writes) return m;
     }
-    return true;
+    return m;
   }
 
   // With what goes along, where the tokens are few or several.
   size_t emit_few(const Matmul& op, size_t i, const AddNorm* norm) {
     Around around{.norm = norm};
     const bool few = takes_few_tokens(op, launch_);
+    if (in_lanes_ == op.x.data) around.x_lanes = lanes_;
+    in_lanes_ = nullptr;
     if (few && !norm && activated_for_ == i && activated_ == op.x.data) around.x_bf16 = launch_.activated;
     size_t n_done = 1;
     const bool two = op.w[0] && op.w[1] && !op.w[2], one = op.w[0] && !op.w[1] && !op.w[2];
@@ -117,6 +130,7 @@ class Lowering {
       around.activate = act;
       n_done = 2;
       if (few && act->out.cols % 64 == 0 && act->out.cols * 2 * op.x.rows <= launch_.activated_bytes) around.bf16_out = launch_.activated, activated_ = act->out.data, activated_for_ = i + 2;
+      if (!few) around.out_lanes = lanes_of(act->out, i + 1, launch_.activated);
     } else if (one && next_norm && next_norm->pending && next_norm->pending.data == op.out[0].data && next_norm->x.cols == op.w[0]->rows &&
                !(norm && norm->x.data == next_norm->x.data)) {
       around.residual = added_ = next_norm;
@@ -148,6 +162,8 @@ class Lowering {
   size_t activated_for_ = 0;
   const std::byte* tiled_ = nullptr;         // the tensor that tiles_ holds for the matmul that comes next
   std::byte* tiles_ = nullptr;
+  const std::byte* in_lanes_ = nullptr;      // the same for several tokens
+  std::byte* lanes_ = nullptr;
 };
 
 // The forms of the ops that the kernels know: those of the dense families.

@@ -28,7 +28,7 @@ template <class T, int kDim>
 int shared_bytes(int share) { return kWarps * (kRingBytes<T, kDim> + share * (2 * (kDim + 2) + kScoreStride + kWeightStride) * 4); }
 
 template <class T, int kDim>
-__global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step) {
+__global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Lanes lanes, const __grid_constant__ StepView step) {
   constexpr int kDepth = kDepthOf<T>, kRowBytes = kRowBytesOf<T, kDim>, kPieceBytes = kPiece * kRowBytes, kChunks = kRowBytes / 16;
   extern __shared__ __align__(1024) std::byte memory[];
   start_dependents();
@@ -251,15 +251,18 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
   for (int i = 0; i < kOwn; ++i) {
     const int head = (int(threadIdx.x) + i * kThreads) / kDim;
     if (head >= share) break;
-    out[head * kDim + threadIdx.x % kDim] = __fmul_rn(total[i], norm_of(total_m[i], total_l[i], factor, sinks ? sinks + kv_head * share + head : nullptr));
+    const float v = __fmul_rn(total[i], norm_of(total_m[i], total_l[i], factor, sinks ? sinks + kv_head * share + head : nullptr));
+    const int at = head * kDim + threadIdx.x % kDim;
+    if (lanes.data) *reinterpret_cast<__nv_bfloat16*>(lanes.at(row, kv_head * share * kDim + at)) = __float2bfloat16_rn(v);
+    else out[at] = v;
   }
 }
 
 template <class T, int kDim>
-void launch(const PagedAttention& op, const Launch& l) {
+void launch(const PagedAttention& op, const Lanes& lanes, const Launch& l) {
   const int bytes = shared_bytes<T, kDim>(op.n_heads / op.n_kv_heads);
   cudaFuncSetAttribute(batch_rows_kernel<T, kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  launch_kernel(batch_rows_kernel<T, kDim>, dim3(op.n_kv_heads, op.q.rows), kThreads, bytes, l.stream, op, l.step);
+  launch_kernel(batch_rows_kernel<T, kDim>, dim3(op.n_kv_heads, op.q.rows), kThreads, bytes, l.stream, op, lanes, l.step);
 }
 
 }  // namespace
@@ -269,8 +272,8 @@ bool batch_attention_takes(const PagedAttention& op, const Launch& l) {
   return flash_supports(op) && op.q.rows > kFewTokens && op.q.rows <= l.n_few_rows && op.q.rows * op.n_kv_heads * 8 >= l.n_sms * 7 && l.max_context <= kMaxContext;
 }
 
-void batch_attention(const PagedAttention& op, const Launch& l) {
-  const auto launch_as = [&]<class T>(T) { op.head_dim == 64 ? launch<T, 64>(op, l) : launch<T, 128>(op, l); };
+void batch_attention(const PagedAttention& op, const Lanes& lanes, const Launch& l) {
+  const auto launch_as = [&]<class T>(T) { op.head_dim == 64 ? launch<T, 64>(op, lanes, l) : launch<T, 128>(op, lanes, l); };
   switch (op.kv.planes[0].format) {
     case FormatId::f16: launch_as(__half{}); break;
     case FormatId::fp8_e4m3: launch_as(E4m3{}); break;

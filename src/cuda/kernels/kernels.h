@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "backend/backend.h"
+#include "cuda/lib/lanes.h"
 #include "cuda/lib/mark.h"
 
 namespace ridge::cuda {
@@ -44,7 +45,7 @@ struct Launch {
 };
 
 void embed(const Embed& op, const Launch& launch);
-void add_norm(const AddNorm& op, std::byte* tiles, const Launch& launch);           // tiles: its out as the input of a matmul for many tokens (lib/tiles.h), or null
+void add_norm(const AddNorm& op, std::byte* tiles, const Lanes& lanes, const Launch& launch);      // its out as the input of a matmul: for many tokens (lib/tiles.h), for several, or null
 void head_norm(const HeadNorm& op, const Launch& launch);
 void rope_angles(const RopeAngles& op, const Launch& launch);
 // With norms: of q's and k's heads first (both of one head's width; rms with weights alone, lib/rotate.h), in the same kernel.
@@ -70,15 +71,17 @@ struct Around {
   const Activate* activate = nullptr;        // after: gate = out[0], up = out[1]
   std::byte* bf16_out = nullptr;             // and its result again as x_bf16 of the next matmul
   const AddNorm* residual = nullptr;         // after: x += pending_scale * out[0] of a norm that follows
+  const std::byte* x_lanes = nullptr;        // several tokens: the input lies there already
+  Lanes out_lanes;                           // several tokens: what is activated goes there and nowhere else
 };
 bool takes_few_tokens(const Matmul& op, const Launch& launch);
 void matmul_few_tokens(const Matmul& op, const Around& around, const Launch& launch);
 
-// The same for several tokens (sm_90a): `norm`, `x_bf16` and `bf16_out` are not for it. Its input is copied to matmul_scratch first:
-// in bf16, [unit][group of 8 tokens][half of a lane's 16 inputs][lane] 16 bytes, zeros beyond the last token and input.
+// The same for several tokens (sm_90a): `norm`, `x_bf16` and `bf16_out` are not for it. Its input is copied to matmul_scratch first, where it does not lie in lanes already.
 bool takes_several_tokens(const Matmul& op, const Launch& launch);
 void matmul_several_tokens(const Matmul& op, const Around& around, const Launch& launch);
-void input_in_lanes(uint4* out, const Tensor& x, bool halves, int n_groups, const Launch& launch);
+Lanes lanes_for(const Matmul& op, std::byte* data);                                  // how that matmul wants its input
+void input_in_lanes(const Lanes& out, const Tensor& x, const Launch& launch);
 
 // The same for a step of few rows in all, in less time; paged_attention's scratch is enough.
 bool decode_attention_takes(const PagedAttention& op, const Launch& launch);
@@ -87,7 +90,7 @@ void decode_attention(const PagedAttention& op, const Launch& launch);
 void decode_attention(const PagedAttention& op, const RopeStore& rope, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& launch);
 // And for a step of many sequences with few rows each; no scratch.
 bool batch_attention_takes(const PagedAttention& op, const Launch& launch);
-void batch_attention(const PagedAttention& op, const Launch& launch);
+void batch_attention(const PagedAttention& op, const Lanes& lanes, const Launch& launch);     // lanes: its out, and nowhere else
 
 // Scratch that paged_attention needs in this step.
 int64_t attention_scratch_needed(const PagedAttention& op, const Launch& launch);

@@ -16,7 +16,7 @@ constexpr int kWarps = 8;
 using Part = GemmPart;                                                      // first_block: in the grid
 using Parts = GemmParts;
 
-// The input in bf16, in the order in which lanes take it: [unit][group of 8 tokens][half of a lane's 16 inputs][lane] 16 bytes; zeros beyond the last token and input.
+// The input as lib/lanes.h has it, with zeros beyond the last token and input.
 struct Input { const uint4* x; int n_tokens, n_groups, n_units; };
 
 template <bool kHalves>
@@ -140,7 +140,7 @@ template <class Unit>
 void by_tokens(const Parts& parts, const Tensor& x, const Launch& l) {
   const int n_groups = (int(x.rows) + 7) / 8, n_units = (int(x.cols) + kUnit - 1) / kUnit;
   const Input in{reinterpret_cast<const uint4*>(l.matmul_scratch), int(x.rows), n_groups, n_units};
-  input_in_lanes(reinterpret_cast<uint4*>(l.matmul_scratch), x, Unit::kHalves, n_groups, l);
+  input_in_lanes({l.matmul_scratch, n_groups, Unit::kHalves}, x, l);
   constexpr int kDeep = Unit::kBytes >= 2048 ? 1 : 2;
   if (n_groups == 1) return launch<Unit, 1, 1, kDeep>(parts, in, l);
   if (n_groups == 2) return launch<Unit, 1, 2, kDeep>(parts, in, l);
@@ -165,9 +165,9 @@ __global__ void matmul_f32_kernel(Tensor out, Tensor x, Tensor w, const float* b
 
 }  // namespace
 
-void input_in_lanes(uint4* out, const Tensor& x, bool halves, int n_groups, const Launch& l) {
+void input_in_lanes(const Lanes& out, const Tensor& x, const Launch& l) {
   const int n_units = (int(x.cols) + kUnit - 1) / kUnit;
-  launch_kernel(halves ? take_input_kernel<true> : take_input_kernel<false>, (n_groups * n_units * 64 + 255) / 256, 256, 0, l.stream, out, x, n_groups, n_units);
+  launch_kernel(out.halves ? take_input_kernel<true> : take_input_kernel<false>, (out.n_groups * n_units * 64 + 255) / 256, 256, 0, l.stream, reinterpret_cast<uint4*>(out.data), x, out.n_groups, n_units);
 }
 
 void matmul(const Matmul& op, std::byte* tiles, const Launch& l) {

@@ -70,7 +70,7 @@ __global__ void embed_kernel(Tensor out, Tensor table, FormatId format, const in
 
 // kOwn: chunks of four numbers that a thread holds from the first look at them to the last; all are asked for before the first is used.
 template <int kOwn>
-__global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_constant__ AddNorm op, std::byte* tiles) {
+__global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_constant__ AddNorm op, std::byte* tiles, const __grid_constant__ Lanes lanes) {
   __shared__ float shared[8];
   extern __shared__ uint4 tile_memory[];                                     // the row as it lies in tiles, so that it leaves in whole lines
   std::byte* const row_of_tiles = reinterpret_cast<std::byte*>(tile_memory);
@@ -138,7 +138,8 @@ __global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_con
       if (bias) v[j] = v[j] + plus[j];
       if (k + j >= n) v[j] = 0;
     }
-    if (!tiles) put(out, k, {v[0], v[1], v[2], v[3]});
+    if (lanes.data) *reinterpret_cast<uint2*>(lanes.at(t, k)) = {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3])};
+    else if (!tiles) put(out, k, {v[0], v[1], v[2], v[3]});
     else
 #pragma unroll
       for (int j = 0; j < 4; j += 2) *reinterpret_cast<uint32_t*>(row_of_tiles + row_place(t, k + j)) = pack_bf16(v[j], v[j + 1]);
@@ -228,11 +229,11 @@ void embed(const Embed& op, const Launch& l) {
   launch_kernel(embed_kernel, op.out.rows, 256, 0, l.stream, op.out, op.table->packed, op.table->packed.format, op.by_position ? l.step.positions : l.step.tokens, l.choices, op.table->scale, op.scale, op.add);
 }
 
-void add_norm(const AddNorm& op, std::byte* tiles, const Launch& l) {
+void add_norm(const AddNorm& op, std::byte* tiles, const Lanes& lanes, const Launch& l) {
   if (op.out.rows == 0) return;
   const int64_t n = op.x.cols, chunk = 4 * kNormThreads;
   const auto kernel = n <= chunk ? add_norm_kernel<1> : n <= 2 * chunk ? add_norm_kernel<2> : n <= 4 * chunk ? add_norm_kernel<4> : n <= 8 * chunk ? add_norm_kernel<8> : add_norm_kernel<16>;
-  launch_kernel(kernel, op.out.rows, kNormThreads, tiles ? int((n + 63) / 64 * 128) : 0, l.stream, op, tiles);
+  launch_kernel(kernel, op.out.rows, kNormThreads, tiles ? int((n + 63) / 64 * 128) : 0, l.stream, op, tiles, lanes);
 }
 
 void head_norm(const HeadNorm& op, const Launch& l) {

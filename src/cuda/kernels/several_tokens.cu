@@ -29,7 +29,8 @@ constexpr int kShared = 227 * 1024;
 struct Several {
   GemmPart part[3];                          // first_block: its first row tile
   int n_parts, n_tiles, n_units, n_tokens, n_places;      // n_places: tiles of a cluster
-  const std::byte* x;                        // [unit][group of 8 tokens][half][lane] 16 bytes: NT groups
+  const std::byte* x;                        // lib/lanes.h: NT groups
+  Lanes out_lanes;                           // of what is activated; null: as rows
   bool activate;                             // part 0 is the gate, part 1 what it gates
   ActKind act;
   float* residual;                           // += residual_scale * out of part 0; null: none
@@ -288,6 +289,10 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
           if (n > 3) to[3] = v.w;
         }
       };
+      if (f.out_lanes.data) {
+        *reinterpret_cast<uint2*>(f.out_lanes.at(o.token, o.row)) = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)};
+        continue;
+      }
       store(part.out + o.token * part.out_stride + o.row, v);
       if (const float4& b = before[i]; f.residual)
         store(f.residual + o.token * f.residual_stride + o.row, {fmaf(f.residual_scale, v.x, b.x), fmaf(f.residual_scale, v.y, b.y), fmaf(f.residual_scale, v.z, b.z), fmaf(f.residual_scale, v.w, b.w)});
@@ -343,6 +348,11 @@ bool takes_several_tokens(const Matmul& op, const Launch& l) {
   return first != nullptr;
 }
 
+Lanes lanes_for(const Matmul& op, std::byte* data) {
+  const auto first = std::find_if(op.w.begin(), op.w.end(), [](const Weight* w) { return w != nullptr; });
+  return {data, op.x.rows <= 16 ? 2 : 4, takes_halves(**first)};
+}
+
 void matmul_several_tokens(const Matmul& op, const Around& around, const Launch& l) {
   Several f{};
   const Weight* first = nullptr;
@@ -353,7 +363,8 @@ void matmul_several_tokens(const Matmul& op, const Around& around, const Launch&
   }
   f.n_units = (int(op.x.cols) + kUnit - 1) / kUnit;
   f.n_tokens = int(op.x.rows);
-  f.x = l.matmul_scratch;
+  f.x = around.x_lanes ? around.x_lanes : l.matmul_scratch;
+  f.out_lanes = around.out_lanes;
   if (around.activate) {
     f.activate = true;
     f.act = around.activate->kind;
@@ -365,11 +376,11 @@ void matmul_several_tokens(const Matmul& op, const Around& around, const Launch&
     f.residual_stride = around.residual->x.stride / 4;
     f.residual_scale = around.residual->pending_scale;
   }
-  const int n_groups = f.n_tokens <= 16 ? 2 : 4;
-  input_in_lanes(reinterpret_cast<uint4*>(l.matmul_scratch), op.x, takes_halves(*first), n_groups, l);
+  const Lanes lanes = lanes_for(op, l.matmul_scratch);
+  if (!around.x_lanes) input_in_lanes(lanes, op.x, l);
   with_unit(*first, [&](auto unit) {
     using Unit = decltype(unit);
-    if (n_groups == 2) by_rows<Unit, 2>(f, l);
+    if (lanes.n_groups == 2) by_rows<Unit, 2>(f, l);
     else by_rows<Unit, 4>(f, l);
   });
 }
