@@ -80,7 +80,7 @@ int Step::add_rope_row() {
 StepView Step::view_at(const std::byte* base) const {
   const auto ints = [&](int64_t offset) { return reinterpret_cast<const int32_t*>(base + offset); };
   return {.tokens = ints(tokens_), .positions = ints(positions_), .seq_of = ints(seq_of_), .logit_rows = ints(logit_rows_), .pages = ints(pages_),
-          .seqs = reinterpret_cast<const StepSeq*>(base + seqs_), .draws = reinterpret_cast<const Draw*>(base + draws_), .rope = reinterpret_cast<const float*>(base + rope_),
+          .seqs = reinterpret_cast<const StepSeq*>(base + seqs_), .rope = reinterpret_cast<const float*>(base + rope_),
           .n_ropes = limits_.n_ropes, .n_freqs = limits_.n_freqs};
 }
 

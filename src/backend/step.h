@@ -45,7 +45,6 @@ struct Draw {
 struct StepView {
   const int32_t *tokens, *positions, *seq_of, *logit_rows, *pages;
   const StepSeq* seqs;
-  const Draw* draws;                         // by logit row
   const float* rope;                         // [row][rope][n_freqs + 1]
   int n_ropes, n_freqs;
 };
@@ -88,6 +87,7 @@ class Step {
   // Its beginning, which holds all that the step has: page tables are last, and for many long sequences there is room for millions of entries.
   std::span<const std::byte> used() const { return block().first(size_t(pages_) + 4 * size_t(n_pages())); }
   StepView view_at(const std::byte* base) const;
+  const Draw* draws_at(const std::byte* base) const { return reinterpret_cast<const Draw*>(base + draws_); }      // in a copy; apart, for the few kernels that choose
 
  private:
   struct Head { int32_t n_tokens, n_seqs, n_logits, n_pages, n_rope_rows, page_size, draws; };

@@ -108,6 +108,7 @@ class CudaBackend final : public Backend {
     n_logits_ = step.n_logits();
     launch_.stream = stream_;
     launch_.step = step.view_at(device_step_ + kStepHead);
+    launch_.choices.draws = step.draws_at(device_step_ + kStepHead);
     launch_.choices.turn = reinterpret_cast<const int32_t*>(device_step_);
     launch_.max_context = longest;
     launch_.n_sms = properties_.multiProcessorCount;

@@ -20,6 +20,7 @@ struct Choices {
   int32_t* tokens;                           // [2][rows]; null: nobody watches
   Peak* peaks;                               // [2][rows], where the host reads it
   TopLogits* tops;                           // the same, of steps that draw; null before the first of them
+  const Draw* draws;                         // by row, in the step's block
   int rows;
 };
 

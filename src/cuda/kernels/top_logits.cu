@@ -99,7 +99,7 @@ void find_top(TopLogits* top, const Tensor& rows, const Launch& l) {
 }
 
 void draw_from_top(const Tensor& rows, const Launch& l) {
-  if (rows.rows > 0) launch_kernel(top_kernel, rows.rows, kThreads, 0, l.stream, static_cast<TopLogits*>(nullptr), rows, l.step.draws, l.choices);
+  if (rows.rows > 0) launch_kernel(top_kernel, rows.rows, kThreads, 0, l.stream, static_cast<TopLogits*>(nullptr), rows, l.choices.draws, l.choices);
 }
 
 }  // namespace ridge::cuda
