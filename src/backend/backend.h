@@ -52,6 +52,10 @@ class Backend {
   // for it and before the next. Null: not offered here.
   virtual const Peak* watch_peaks(const Tensor& logits) { return (void)logits, nullptr; }
 
+  // Where peaks are watched: of a step that draws (step.h), the peak of a row that does is the token it chose, and these are the largest logits of all its rows. Read when
+  // and as long as its peaks are. Null: it does not draw.
+  virtual const TopLogits* watched_tops() const { return nullptr; }
+
   // The largest of each of these rows of logits, after a step; valid until the next call. Null: not offered here.
   virtual const TopLogits* top_logits(const Tensor& rows) { return (void)rows, nullptr; }
 

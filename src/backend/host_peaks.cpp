@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -15,6 +16,30 @@ Peak peak_of(const float* row, int64_t n) {
     if (row[i] > peak.logit) peak = {static_cast<int32_t>(i), row[i]};
   }
   return peak;
+}
+
+TopLogits tops_of(const float* row, int64_t n) {
+  std::vector<int32_t> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  const auto n_most = std::min<int64_t>(n, TopLogits::kMost);
+  std::partial_sort(order.begin(), order.begin() + n_most, order.end(), [&](int32_t a, int32_t b) { return row[a] > row[b] || (row[a] == row[b] && a < b); });
+  TopLogits tops{.n_found = static_cast<int32_t>(n_most), .top = {}};
+  for (int64_t i = 0; i < n_most; ++i) tops.top[i] = {order[i], row[order[i]]};
+  return tops;
+}
+
+Peak drawn(const TopLogits& tops, const Draw& draw) {
+  std::array<double, TopLogits::kMost> up_to;          // the weight of all up to one
+  const int k = std::min(draw.top_k, tops.n_found);
+  const auto weight = [&](int i) { return std::exp((double(tops.top[i].logit) - tops.top[0].logit) * draw.sharpness); };
+  double sum = 0;
+  for (int i = 0; i < k; ++i) up_to[i] = sum += weight(i);
+  int n = 1;
+  while (n < k && (draw.top_p >= 1.0f || up_to[n - 1] < draw.top_p * sum) && weight(n) >= draw.min_p) n++;
+  const double wanted = draw.u * up_to[n - 1];
+  int i = 0;
+  while (i < n - 1 && up_to[i] <= wanted) i++;
+  return tops.top[i];
 }
 
 }  // namespace
@@ -42,7 +67,13 @@ void HostPeaks::submitted(const Step& step) {
   CHECK_LT(n_under_way_, 2);
   n_under_way_++;
   turn_ = 1 - turn_;
-  for (int r = 0; r < step.n_logits(); ++r) found_[turn_][r] = peak_of(logits_.f32(r), logits_.cols);
+  tops_[turn_].clear();
+  for (int r = 0; r < step.n_logits(); ++r) {
+    Peak& peak = found_[turn_][r] = peak_of(logits_.f32(r), logits_.cols);
+    if (!step.draws()) continue;
+    const TopLogits& tops = tops_[turn_].emplace_back(peak.token < 0 ? TopLogits{.n_found = -1, .top = {}} : tops_of(logits_.f32(r), logits_.cols));
+    if (step.draw_of()[r].top_k > 0 && tops.n_found > 0) peak = drawn(tops, step.draw_of()[r]);
+  }
 }
 
 void HostPeaks::waited() {
@@ -50,6 +81,7 @@ void HostPeaks::waited() {
   CHECK_GT(n_under_way_, 0);
   const int turn = n_under_way_ == 2 ? 1 - turn_ : turn_;
   std::copy(found_[turn].begin(), found_[turn].end(), shown_.begin());
+  shown_tops_ = tops_[turn];
   n_under_way_--;
 }
 

@@ -7,7 +7,7 @@
 
 namespace ridge {
 
-static_assert(std::is_trivially_copyable_v<StepSeq>);
+static_assert(std::is_trivially_copyable_v<StepSeq> && std::is_trivially_copyable_v<Draw> && sizeof(Draw) == 32);
 
 Step::Step(const StepLimits& limits) : limits_(limits) {
   CHECK_LE(limits.n_groups, kMaxKvGroups);
@@ -23,6 +23,7 @@ Step::Step(const StepLimits& limits) : limits_(limits) {
   seq_of_ = reserve(4ll * limits.max_tokens);
   seqs_ = reserve(int64_t(sizeof(StepSeq)) * limits.max_seqs);
   logit_rows_ = reserve(4ll * limits.max_logits);
+  draws_ = reserve(int64_t(sizeof(Draw)) * limits.max_logits);
   rope_ = reserve(4ll * limits.max_rope_rows * limits.n_ropes * (limits.n_freqs + 1));
   pages_ = reserve(4ll * limits.max_pages);
   block_.resize(size);
@@ -48,7 +49,14 @@ void Step::add_token(int32_t token, int32_t position, int32_t seq, bool wants_lo
   head().n_tokens++;
   if (!wants_logits) return;
   CHECK_LT(n_logits(), limits_.max_logits);
+  at<Draw>(draws_)[n_logits()] = {};
   at<int32_t>(logit_rows_)[head().n_logits++] = row;
+}
+
+void Step::set_draw(int logit_row, const Draw& draw) {
+  CHECK(logit_row >= 0 && logit_row < n_logits());
+  at<Draw>(draws_)[logit_row] = draw;
+  if (draw.top_k > 0) head().draws = 1;
 }
 
 void Step::set_token(int row, int32_t token) {

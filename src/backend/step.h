@@ -5,8 +5,8 @@
 //   per sequence    StepSeq: rows [first_row, first_row + n_rows), context length, rope row, page tables
 //   then            logit rows, rope frequencies (one row per rope class in the batch), page tables (ragged, one run per sequence and group)
 //
-// A token of -1 - r is the one with the largest logit in logit row r of the step before (the first among equals; any one where that row holds NaNs), for backends
-// whose peaks are watched (backend.h).
+// A token of -1 - r is the one that logit row r of the step before chose: the largest (the first among equals), or as its Draw says; any one where that row holds NaNs.
+// For backends whose peaks are watched (backend.h).
 // Page tables are indexed by position / page_size; an entry of -1 is a page that was given back because no query can see it any more.
 #pragma once
 #include <cstdint>
@@ -31,6 +31,14 @@ struct StepSeq {
   int32_t n_known;                           // tokens of the sequence, those to come included
   int32_t rope_row;
   int32_t first_page[kMaxKvGroups];          // index into pages(), by group
+};
+
+// How a token is drawn from a row of logits: of the top_k largest, weighing exp((logit - largest) * sharpness), those likeliest that reach top_p of the weight and
+// that weigh min_p times the largest, the one in which u times their weight lies. top_k 0: the largest.
+struct Draw {
+  double u = 0, sharpness = 1;
+  float top_p = 1, min_p = 0;
+  int32_t top_k = 0, unused = 0;
 };
 
 // The arrays of a Step as pointers into a copy of its block: what kernels on another device get.
@@ -60,6 +68,7 @@ class Step {
   void add_token(int32_t token, int32_t position, int32_t seq, bool wants_logits);
   int add_pages(std::span<const int32_t> table);                      // returns the index of its first entry
   void set_token(int row, int32_t token);
+  void set_draw(int logit_row, const Draw& draw);                     // what it chooses for the step after it; without: the largest
   int add_rope_row();                                                 // returns its index; fill with rope_freqs()
 
   std::span<const int32_t> tokens() const { return {at<int32_t>(tokens_), size_t(n_tokens())}; }
@@ -67,6 +76,8 @@ class Step {
   std::span<const int32_t> seq_of() const { return {at<int32_t>(seq_of_), size_t(n_tokens())}; }
   std::span<const StepSeq> seqs() const { return {at<StepSeq>(seqs_), size_t(n_seqs())}; }
   std::span<const int32_t> logit_rows() const { return {at<int32_t>(logit_rows_), size_t(n_logits())}; }
+  bool draws() const { return head().draws; }                         // some row has a top_k
+  std::span<const Draw> draw_of() const { return {at<Draw>(draws_), size_t(n_logits())}; }        // by logit row
   const int32_t* pages() const { return at<int32_t>(pages_); }
   // Inverse frequencies of rope `rope` for a class, then the factor on cos and sin: [n_freqs + 1].
   float* rope_freqs(int rope, int row) { return at<float>(rope_) + (int64_t(row) * limits_.n_ropes + rope) * (limits_.n_freqs + 1); }
@@ -76,16 +87,17 @@ class Step {
   // Its beginning, which holds all that the step has: page tables are last, and for many long sequences there is room for millions of entries.
   std::span<const std::byte> used() const { return block().first(size_t(pages_) + 4 * size_t(n_pages())); }
   StepView view_at(const std::byte* base) const;
+  const Draw* draws_at(const std::byte* base) const { return reinterpret_cast<const Draw*>(base + draws_); }      // in a copy; apart, for the few kernels that choose
 
  private:
-  struct Head { int32_t n_tokens, n_seqs, n_logits, n_pages, n_rope_rows, page_size; };
+  struct Head { int32_t n_tokens, n_seqs, n_logits, n_pages, n_rope_rows, page_size, draws; };
   Head& head() { return *reinterpret_cast<Head*>(block_.data()); }
   const Head& head() const { return *reinterpret_cast<const Head*>(block_.data()); }
   template <class T> T* at(int64_t offset) { return reinterpret_cast<T*>(block_.data() + offset); }
   template <class T> const T* at(int64_t offset) const { return reinterpret_cast<const T*>(block_.data() + offset); }
 
   StepLimits limits_;
-  int64_t tokens_, positions_, seq_of_, seqs_, logit_rows_, pages_, rope_;    // offsets into the block
+  int64_t tokens_, positions_, seq_of_, seqs_, logit_rows_, draws_, pages_, rope_;    // offsets into the block
   std::vector<std::byte> block_;
 };
 

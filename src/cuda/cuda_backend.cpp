@@ -48,6 +48,7 @@ class CudaBackend final : public Backend {
     drop_graphs();
     for (void* p : device_blocks_) cudaFree(p);
     if (launch_.choices.peaks) cudaFreeHost(launch_.choices.peaks);
+    if (launch_.choices.tops) cudaFreeHost(launch_.choices.tops);
     if (top_) cudaFreeHost(top_);
     if (landing_) cudaFreeHost(landing_);
     if (mark_) cudaFreeHost(mark_);
@@ -113,13 +114,16 @@ class CudaBackend final : public Backend {
     if (n_under_way_ == 0) *mark_ = -1;
     launch_.stream = stream_;
     launch_.step = step.view_at(device_step_ + kStepHead);
+    launch_.choices.draws = step.draws_at(device_step_ + kStepHead);
     launch_.choices.turn = reinterpret_cast<const int32_t*>(device_step_);
     launch_.max_context = longest;
     launch_.n_sms = properties_.multiProcessorCount;
     launch_.compute_capability = properties_.major * 10 + properties_.minor;
     launch_.n_few_rows = few_bucket;
     launch_.max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - 16384;
-    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket};
+    if (step.draws() && !launch_.choices.tops) CUDA_TRY(cudaMallocHost(&launch_.choices.tops, 2 * launch_.choices.rows * sizeof(TopLogits)));
+    draws_ = step.draws() && launch_.choices.tokens;
+    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket, draws_};
     ops_.clear();
     // A graph of this shape starts at once, while the host still names the ops; submit() sees whether they are the captured ones.
     const auto known = graphs_.find(key_);
@@ -151,6 +155,10 @@ class CudaBackend final : public Backend {
         find_peaks(watched_.slice_rows(0, n_logits_), peak_state_, launch_);
         if (options_.blocking) await([] { return "find_peaks"; });
       }
+      if (chooses && draws_) {
+        draw_from_top(watched_.slice_rows(0, n_logits_), launch_);
+        if (options_.blocking) await([] { return "draw_from_top"; });
+      }
       if (capture) {
         cudaGraph_t graph;
         Graph made{.print = print};
@@ -164,6 +172,7 @@ class CudaBackend final : public Backend {
     }
     replaying_ = false;
     turns_[turn_].n_peaks = chooses ? n_logits_ : 0;
+    turns_[turn_].draws = chooses && draws_;
     CUDA_TRY(cudaEventRecord(turns_[turn_].done, stream_));
     CUDA_TRY(cudaGetLastError());
     n_under_way_++;
@@ -181,6 +190,7 @@ class CudaBackend final : public Backend {
     n_under_way_--;
     const Peak* const landed = launch_.choices.peaks + turn * launch_.choices.rows;
     std::copy(landed, landed + turns_[turn].n_peaks, peaks_.begin());
+    tops_ = turns_[turn].draws ? launch_.choices.tops + turn * launch_.choices.rows : nullptr;
   }
 
   void end() override {
@@ -217,6 +227,8 @@ class CudaBackend final : public Backend {
     return peaks_.data();
   }
 
+  const TopLogits* watched_tops() const override { return tops_; }
+
   const TopLogits* top_logits(const Tensor& rows) override {
     if (rows.rows > n_top_rows_) {
       if (top_) CUDA_TRY(cudaFreeHost(top_));
@@ -230,9 +242,9 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  using Key = std::tuple<int, int, int, int>;                                // tokens, logit rows, context bucket, rows of sequences with few
-  // What steps use by turns: the block that is copied to the device, the event of its end, and how many rows it chooses from.
-  struct Turn { std::byte* pinned_step = nullptr; cudaEvent_t done = nullptr; int n_peaks = 0; };
+  using Key = std::tuple<int, int, int, int, bool>;                          // tokens, logit rows, context bucket, rows of sequences with few, whether it draws
+  // What steps use by turns: the block that is copied to the device, the event of its end, how many rows it chooses from, and whether it draws.
+  struct Turn { std::byte* pinned_step = nullptr; cudaEvent_t done = nullptr; int n_peaks = 0; bool draws = false; };
   struct Graph { cudaGraphExec_t exec = nullptr; uint64_t print = 0; };      // print: of the ops it was captured from
 
   // For what was launched since the stream was last waited for: that is where a fault was.
@@ -295,6 +307,8 @@ class CudaBackend final : public Backend {
   Tensor watched_;                                                           // logits whose peaks are wanted
   std::byte* peak_state_ = nullptr;
   std::vector<Peak> peaks_;                                                  // of the step that was waited for last
+  const TopLogits* tops_ = nullptr;                                          // the same, where it draws
+  bool draws_ = false;                                                       // the step that was begun last
   TopLogits* top_ = nullptr;                                                 // pinned
   int64_t n_top_rows_ = 0;
   int n_logits_ = 0;

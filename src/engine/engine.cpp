@@ -37,6 +37,7 @@ std::vector<Event> Engine::step() {
 void Engine::State::launch(Flight& flight) {
   if (flight.plan.grants.empty()) return;
   fill_step(flight.step, flight.plan.grants, kv.page_size(), rope_row);
+  if (runs_ahead) write_draws(flight);
   follow_adapters(flight);
   const Traffic before = ledger.total();
   submit_forward(*model, adapted, flight.step, workspace, kv.refs());

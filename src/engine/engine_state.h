@@ -3,6 +3,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -37,7 +38,8 @@ struct Engine::State {
   void run_ahead();
   bool may_go_on_unseen(const Sequence& sequence, const StepSeq& rows) const;
   bool ends_with_next_token(const Sequence& sequence) const;
-  bool is_undecided(const Flight& flight, int logit_row);
+  bool may_be_drawn(const Sequence& sequence) const;
+  void write_draws(Flight& flight) const;
   bool withdraw(const Sequence& sequence);
   // engine_adapters.cpp
   void follow_adapters(const Flight& flight);
@@ -46,9 +48,11 @@ struct Engine::State {
   void ask_for_masks(const Plan& plan);
   void collect(std::vector<Event>& events, const Flight& flight);
   void look_at_row(Sequence& sequence, int position, int logit_row);
-  Event next_token(Sequence& sequence, const Step& step, int logit_row);
+  Event next_token(Sequence& sequence, const Step& step, int logit_row, const std::optional<Sampled>& decided);
   bool takes_the_largest(const Sequence& sequence) const;
   void find_top_logits(const Flight& flight);
+  SampleInput input_of(Sequence& sequence);
+  std::optional<Sampled> decide(Sequence& sequence, int logit_row);
   Sampled sample(Sequence& sequence, int logit_row);
   void fail_request(Event& event, const Step& step, const Sequence& sequence, const std::string& why);
   void stamp(Event& event, const Sequence& sequence) const;

@@ -27,7 +27,9 @@ void Engine::State::collect(std::vector<Event>& events, const Flight& flight) {
     while (logit_row < step.n_logits() && step.logit_rows()[logit_row] < rows.first_row + rows.n_rows) ++logit_row;
     if (!plan.grants[i].sequence) continue;
     Sequence& sequence = *plan.grants[i].sequence;
-    if (logit_row > first_logit_row && is_undecided(flight, logit_row - 1)) {
+    // Where another step is under way, or this one's tokens are known to the device alone, nobody can look at its logits: what they would be needed for is computed again.
+    std::optional<Sampled> decided;
+    if ((flight.is_ahead || current().is_under_way) && sequence.params.max_tokens != 0 && !(decided = decide(sequence, logit_row - 1))) {
       sequence.wants_its_logits = true;
       withdraw(sequence);
       continue;
@@ -43,7 +45,9 @@ void Engine::State::collect(std::vector<Event>& events, const Flight& flight) {
     }
     // Its last row is that of its last token, when it has caught up.
     if (!failed.error.empty()) events.push_back(std::move(failed));
-    else if (sequence.n_to_compute() == 0) events.push_back(next_token(sequence, step, logit_row - 1));
+    else if (sequence.n_to_compute() == 0) events.push_back(next_token(sequence, step, logit_row - 1, decided));
+    // The device draws with an arithmetic of its own, and does not know everything: what it took for the next step may be something else.
+    if (decided && events.back().finish == FinishReason::none && decided->token != peaks[logit_row - 1].token) withdraw(sequence);
   }
   for (Sequence* sequence : plan.out_of_memory) {
     events.push_back({.id = sequence->id});
@@ -79,6 +83,8 @@ bool Engine::State::takes_the_largest(const Sequence& sequence) const {
 
 // Where the device can, it picks out the largest logits, from which most requests are sampled.
 void Engine::State::find_top_logits(const Flight& flight) {
+  tops = ledger.watched_tops();
+  if (flight.step.draws() && tops) return;
   const bool wanted = std::any_of(flight.plan.grants.begin(), flight.plan.grants.end(), [&](const Grant& grant) {
     if (!grant.sequence) return false;
     const Sequence& sequence = *grant.sequence;
@@ -87,28 +93,34 @@ void Engine::State::find_top_logits(const Flight& flight) {
   tops = wanted ? ledger.top_logits(workspace.logits.slice_rows(0, flight.step.n_logits())) : nullptr;
 }
 
-Sampled Engine::State::sample(Sequence& sequence, int logit_row) {
-  // What is not a number goes the long way, to the sampler's words for it.
-  const Peak peak = peaks && takes_the_largest(sequence) ? peaks[logit_row] : Peak{-1, 0};
-  if (peak.token >= 0 && std::isfinite(peak.logit)) return {.token = peak.token};
+SampleInput Engine::State::input_of(Sequence& sequence) {
   const SamplingParams& params = sequence.params;
   banned.clear();
   if (sequence.n_generated() < params.min_tokens) {
     banned = eos_ids;
     banned.insert(banned.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   }
-  const SampleInput input{.params = params, .history = sequence.tokens, .n_prompt = sequence.n_prompt, .seed = sequence.seed, .counter = uint64_t(sequence.n_generated()), .banned = banned,
-                          .allowed = sequence.filter ? masks.mask_of(sequence.filter.get()) : std::span<const uint32_t>{}, .mirostat_mu = &sequence.mirostat_mu};
-  if (tops && tops[logit_row].n_found > 0) {
-    top.clear();
-    for (int i = 0; i < tops[logit_row].n_found; ++i) top.push_back({tops[logit_row].top[i].token, tops[logit_row].top[i].logit});
-    if (const auto sampled = sampler.sample_top(top, input)) return *sampled;
-  }
-  ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
-  return sampler.sample(logits, input);
+  return {.params = params, .history = sequence.tokens, .n_prompt = sequence.n_prompt, .seed = sequence.seed, .counter = uint64_t(sequence.n_generated()), .banned = banned,
+          .allowed = sequence.filter ? masks.mask_of(sequence.filter.get()) : std::span<const uint32_t>{}, .mirostat_mu = &sequence.mirostat_mu};
 }
 
-Event Engine::State::next_token(Sequence& sequence, const Step& step, int logit_row) {
+// From what the device picked out of the row, where that is enough. What is not a number goes the long way, to the sampler's words for it.
+std::optional<Sampled> Engine::State::decide(Sequence& sequence, int logit_row) {
+  const Peak peak = peaks && takes_the_largest(sequence) ? peaks[logit_row] : Peak{-1, 0};
+  if (peak.token >= 0 && std::isfinite(peak.logit)) return Sampled{.token = peak.token};
+  if (!tops || tops[logit_row].n_found <= 0 || sequence.filter || sequence.wants_its_logits) return std::nullopt;
+  top.clear();
+  for (int i = 0; i < tops[logit_row].n_found; ++i) top.push_back({tops[logit_row].top[i].token, tops[logit_row].top[i].logit});
+  return sampler.sample_top(top, input_of(sequence));
+}
+
+Sampled Engine::State::sample(Sequence& sequence, int logit_row) {
+  if (const auto decided = decide(sequence, logit_row)) return *decided;
+  ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
+  return sampler.sample(logits, input_of(sequence));
+}
+
+Event Engine::State::next_token(Sequence& sequence, const Step& step, int logit_row, const std::optional<Sampled>& decided) {
   Event event{.id = sequence.id};
   const SamplingParams& params = sequence.params;
   if (std::exchange(sequence.n_prompt_logprobs, -1) >= 0) event.prompt_logprobs = std::move(sequence.prompt_logprobs);
@@ -121,7 +133,7 @@ Event Engine::State::next_token(Sequence& sequence, const Step& step, int logit_
     return event;
   }
   try {
-    event.sampled.push_back(sample(sequence, logit_row));
+    event.sampled.push_back(decided ? *decided : sample(sequence, logit_row));
     if (sequence.filter) sequence.filter->accept(event.sampled.back().token);
   } catch (const std::exception& error) {    // a filter's may be of any kind, and is this request's alone
     fail_request(event, step, sequence, error.what());

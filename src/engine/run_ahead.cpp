@@ -1,8 +1,9 @@
 // Running ahead: while a step is under way, the next one is planned and submitted behind it, so that the device goes from one to the other without waiting for the host.
-// It is done where the next step is sure to be: everybody who runs has caught up with its tokens and goes on with the largest logit, which the device finds and looks up
-// on its own (step.h); nobody could be admitted, no page has to be taken from anybody, and no rotary angles change. Who is known to end with the step under way (max_tokens, the
-// context) is not part of the next one. Who turns out to have ended (a stop token, a cancellation) has had a row in it for nothing: nobody collects it. What that row
-// wrote lies behind the last token in pages that only steps after it can get, for at the time of any other plan no step is under way.
+// It is done where the next step is sure to be: everybody who runs has caught up with its tokens and goes on with the largest logit, or one drawn from the largest, which the
+// device finds and looks up on its own (step.h); nobody could be admitted, no page has to be taken from anybody, and no rotary angles change. Who is known to end with the
+// step under way (max_tokens, the context) is not part of the next one. Who turns out to have ended (a stop token, a cancellation), or to go on with another token than the
+// device drew, has had a row in it for nothing: nobody collects it. What that row wrote lies behind the last token in pages that only steps after it can get, for at the time
+// of any other plan no step is under way.
 //
 //   step()          the host                                                   the device
 //     n             plans n, submits it; plans n + 1, submits it; waits for n  n
@@ -10,7 +11,6 @@
 //     n + 1         plans n + 2, submits it; waits for n + 1                   n + 1
 //     n + 1         collects n + 1, hands out its events                       n + 2
 #include <algorithm>
-#include <cmath>
 
 #include "engine/engine_state.h"
 
@@ -43,7 +43,7 @@ void Engine::State::run_ahead() {
 
 // Whether it has caught up with its tokens, and the host need not see more of the step under way than where its last row is largest.
 bool Engine::State::may_go_on_unseen(const Sequence& sequence, const StepSeq& rows) const {
-  return rows.n_context == sequence.n_known() && takes_the_largest(sequence) && !sequence.wants_all_logits && !sequence.wants_embedding && sequence.n_prompt_logprobs < 0 &&
+  return rows.n_context == sequence.n_known() && (takes_the_largest(sequence) || may_be_drawn(sequence)) && !sequence.wants_all_logits && !sequence.wants_embedding && sequence.n_prompt_logprobs < 0 &&
          (ends_with_next_token(sequence) || model->rope_class(sequence.n_known() + 1) == sequence.track.rope_class);
 }
 
@@ -52,10 +52,25 @@ bool Engine::State::ends_with_next_token(const Sequence& sequence) const {
   return (max_tokens >= 0 && sequence.n_generated() + 1 >= max_tokens) || sequence.n_known() + 1 >= budget.max_context;
 }
 
-// Whether the row of a step must be looked at when it cannot be: another step is under way, or the tokens of this one are not known to whoever would run it again.
-// It is computed once more then.
-bool Engine::State::is_undecided(const Flight& flight, int logit_row) {
-  return (flight.is_ahead || current().is_under_way) && !(peaks[logit_row].token >= 0 && std::isfinite(peaks[logit_row].logit));
+// Whether the device can draw its next token from the largest logits. It need not get it right: the host draws again when it collects the step.
+bool Engine::State::may_be_drawn(const Sequence& sequence) const {
+  const SamplingParams& p = sequence.params;
+  return !p.greedy() && !sequence.wants_its_logits && !sequence.filter && Sampler::top_may_decide(p, TopLogits::kMost) && p.top_k < model->n_vocab && p.repetition_penalty == 1.0f &&
+         p.presence_penalty == 0.0f && p.frequency_penalty == 0.0f && p.typical_p >= 1.0f && p.xtc_probability <= 0.0f && p.dynatemp_range <= 0.0f &&
+         sequence.n_generated() >= p.min_tokens;
+}
+
+void Engine::State::write_draws(Flight& flight) const {
+  int n_logits = 0;
+  for (size_t i = 0; i < flight.plan.grants.size(); ++i) {
+    const auto& [sequence, n_tokens, follows] = flight.plan.grants[i];
+    const StepSeq& rows = flight.step.seqs()[i];
+    while (n_logits < flight.step.n_logits() && flight.step.logit_rows()[n_logits] < rows.first_row + rows.n_rows) ++n_logits;
+    if (rows.n_context < rows.n_known || !may_be_drawn(*sequence)) continue;
+    const SamplingParams& p = sequence->params;
+    flight.step.set_draw(n_logits - 1, {.u = uniform(sequence->seed, uint64_t(sequence->n_generated()) + (follows >= 0)), .sharpness = 1.0 / p.temperature, .top_p = p.top_p, .min_p = p.min_p,
+                                        .top_k = p.top_k});
+  }
 }
 
 // Its row in the step under way, where it has one, is nobody's from now on.

@@ -69,6 +69,7 @@ class AdaptedBackend : public Backend {
   bool works_alone() const override { return inner_.works_alone(); }
   void download(void* host, const Tensor& tensor) override { inner_.download(host, tensor); }
   const Peak* watch_peaks(const Tensor& logits) override { return inner_.watch_peaks(logits); }
+  const TopLogits* watched_tops() const override { return inner_.watched_tops(); }
 
  private:
   struct Prepared { StoredWeight stored; const std::byte* packed; };

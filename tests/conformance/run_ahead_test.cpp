@@ -14,9 +14,34 @@ struct Chain {
   bool operator==(const Chain& o) const { return tokens == o.tokens && logits == o.logits && x.values == o.x.values; }
 };
 
+// How row r of step i chooses; some take the largest.
+Draw draw_of(size_t i, int r) {
+  Rng rng(uint32_t(1000 * i) + uint32_t(r));
+  if (rng() % 4 == 0) return {};
+  return {.u = double(rng()) / 4294967296.0, .sharpness = 0.02 * double(1 + rng() % 30), .top_p = rng() % 2 ? 1.0f : 0.1f + 0.001f * float(rng() % 900), .min_p = rng() % 2 ? 0.0f : 0.001f * float(rng() % 300),
+          .top_k = pick(rng, {1, 2, 7, 40, 255, 256})};
+}
+
+// What a Draw says, of the largest logits in order: the first and the last that may be chosen, where sums are rounded in one way or the other.
+std::pair<int, int> places_of(const TopLogits& tops, const Draw& draw) {
+  const int k = std::min(draw.top_k, tops.n_found);
+  const auto place = [&](double slack) {
+    std::vector<double> up_to;
+    double sum = 0;
+    const auto weight = [&](int i) { return std::exp((double(tops.top[i].logit) - double(tops.top[0].logit)) * draw.sharpness); };
+    for (int i = 0; i < k; ++i) up_to.push_back(sum += weight(i));
+    int n = 1;
+    while (n < k && (draw.top_p >= 1.0f || up_to[size_t(n - 1)] < double(draw.top_p) * sum * (1 + slack)) && weight(n) >= double(draw.min_p) * (1 - slack)) n++;
+    int i = 0;
+    while (i < n - 1 && up_to[size_t(i)] <= draw.u * up_to[size_t(n - 1)] * (1 + slack)) i++;
+    return i;
+  };
+  return {place(-1e-12), place(1e-12)};
+}
+
 // Row r of a step has the token that row r + 1 of the step before chose. Every seventh step has one op more, which changes nothing: a captured graph does not serve it.
 // sizes: rows of each step, from which those of the next come.
-Chain run_chain(Backend& backend, const OwnedWeight& table_of, const OwnedWeight& head_of, const std::vector<int>& sizes, bool ahead) {
+Chain run_chain(Backend& backend, const OwnedWeight& table_of, const OwnedWeight& head_of, const std::vector<int>& sizes, bool ahead, bool draws) {
   const int most = *std::max_element(sizes.begin(), sizes.end());
   const Weight table = backend.prepare_table(table_of.stored), head = backend.prepare(head_of.stored, kFloat);
   const Tensor x = backend.allocate_f32(most, kWidth), logits = backend.allocate_f32(most, kVocab);
@@ -35,6 +60,7 @@ Chain run_chain(Backend& backend, const OwnedWeight& table_of, const OwnedWeight
       const int from = i > 0 ? (r + 1) % n_before : 0;
       step.add_token(i == 0 ? 7 * r : ahead ? -1 - from : std::max(0, chain.tokens[i - 1][size_t(from)]), r, 0, true);
     }
+    for (int r = 0; draws && r < n; ++r) step.set_draw(r, draw_of(i, r));
     backend.begin(step);
     backend.run(Embed{.out = x.slice_rows(0, n), .table = &table});
     if (i % 7 == 6) backend.run(ScaleCap{.x = x.slice_rows(0, n), .scale = 1.0f});
@@ -46,6 +72,22 @@ Chain run_chain(Backend& backend, const OwnedWeight& table_of, const OwnedWeight
     auto& tokens = chain.tokens.emplace_back();
     auto& values = chain.logits.emplace_back();
     for (int r = 0; r < sizes[i]; ++r) tokens.push_back(peaks[r].token), values.push_back(peaks[r].logit);
+    const TopLogits* const tops = backend.watched_tops();
+    ASSERT_EQ(tops != nullptr, steps[i]->draws());
+    for (int r = 0; tops && r < sizes[i]; ++r) {
+      if (peaks[r].token < 0) {
+        EXPECT_EQ(tops[r].n_found, -1);
+        continue;
+      }
+      ASSERT_EQ(tops[r].n_found, TopLogits::kMost);
+      for (int j = 1; j < TopLogits::kMost; ++j)
+        ASSERT_TRUE(tops[r].top[j].logit < tops[r].top[j - 1].logit || (tops[r].top[j].logit == tops[r].top[j - 1].logit && tops[r].top[j].token > tops[r].top[j - 1].token));
+      const Draw draw = draw_of(i, r);
+      const auto [first, last] = draw.top_k > 0 ? places_of(tops[r], draw) : std::pair{0, 0};
+      bool is_there = false;
+      for (int j = first; j <= last; ++j) is_there |= tops[r].top[j].token == peaks[r].token && tops[r].top[j].logit == peaks[r].logit;
+      EXPECT_TRUE(is_there) << "step " << i << " row " << r << ": places " << first << " to " << last;
+    }
   };
   for (size_t i = 0; i < sizes.size(); ++i) {
     submit(i);
@@ -63,12 +105,17 @@ void expect_the_same_ahead(const std::function<std::unique_ptr<Backend>()>& make
   values.row(14)[3] = NAN;                                                   // the third row's first token: what follows it is anybody's guess, and nobody else's
   const auto table = encode(values, FormatId::f32), head = encode(random_matrix(rng, kVocab, kWidth), FormatId::bf16);
   for (const auto& sizes : {std::vector<int>(20, 1), std::vector<int>(20, 5), std::vector<int>{40, 40, 3, 3, 3, 3, 3, 3, 3, 3, 9, 9, 9, 1, 1, 1, 1}}) {
-    const Chain plain = run_chain(*make(), *table, *head, sizes, false), ahead = run_chain(*make(), *table, *head, sizes, true);
-    ASSERT_EQ(ahead.tokens, plain.tokens);
-    EXPECT_TRUE(ahead == plain);
-    if (sizes[0] > 2) EXPECT_EQ(plain.tokens[0][2], -1);
-    std::vector<int32_t> last(plain.tokens.back());
-    EXPECT_GT(*std::max_element(last.begin(), last.end()), 0);
+    for (const bool draws : {false, true}) {
+      const Chain plain = run_chain(*make(), *table, *head, sizes, false, draws), ahead = run_chain(*make(), *table, *head, sizes, true, draws);
+      ASSERT_EQ(ahead.tokens, plain.tokens);
+      EXPECT_TRUE(ahead == plain);
+      if (sizes[0] > 2) {
+        EXPECT_EQ(plain.tokens[0][2], -1);
+      }
+      const std::vector<int32_t>& last = plain.tokens.back();
+      EXPECT_GT(*std::max_element(last.begin(), last.end()), 0);
+      if (testing::Test::HasFailure()) return;
+    }
   }
 }
 

@@ -33,6 +33,7 @@ TEST_P(RunAheadOf, ARealFamily) {
   std::mt19937 random(9);
   std::vector<Request> requests, next;
   for (int i = 0; i < 7; ++i) requests.push_back(greedy(text_of(random, 40 + 5 * i, alone.model().n_vocab), 40));
+  for (size_t i = 0; i < requests.size(); i += 3) requests[i].params.temperature = 0.8f, requests[i].params.top_k = 40, requests[i].params.top_p = 0.95f, requests[i].params.seed = i;
   const Seen whole = serve(alone, at_once(requests));
   for (size_t i = 0; i < requests.size(); ++i) {
     const std::vector<int32_t>& answer = whole.tokens.at(i + 1);

@@ -113,6 +113,27 @@ TEST_P(RunAhead, WhoSamplesOrWantsProbabilitiesIsServedAsEver) {
   EXPECT_EQ(both.ahead_stats.n_ahead, 0);
 }
 
+TEST_P(RunAhead, TokensDrawnFromTheLargestLogits) {
+  const TinyModel model;
+  std::mt19937 random(10);
+  std::vector<Request> requests;
+  for (int i = 0; i < 12; ++i) {
+    SamplingParams& p = requests.emplace_back(greedy(text_of(random, 6 + i), 30 + i)).params;
+    if (i == 11) break;                                // one that takes the largest
+    p.temperature = 0.4f + 0.2f * float(i);
+    p.top_k = 1 + 7 * i;
+    p.top_p = i % 2 ? 1.0f : 0.7f;
+    p.min_p = i % 3 ? 0.0f : 0.05f;
+    p.seed = 100 + uint64_t(i);
+    if (i == 5) p.min_tokens = 4, p.stop_token_ids = {20, 40, 60};
+  }
+  const BothWays both = expect_the_same(model.checkpoint(), options(), at_once(requests), "drawn");
+  EXPECT_GT(both.ahead_stats.n_ahead, 30);
+  requests[3].params.repetition_penalty = 1.3f;        // what the device does not know of
+  requests[3].params.max_tokens = 60;
+  EXPECT_EQ(expect_the_same(model.checkpoint(), options(), at_once({requests[3], requests[4]}), "with a penalty").ahead_stats.n_ahead, 0);
+}
+
 TEST_P(RunAhead, WhatIsKeptOfAnswersServesTheNextTurn) {
   const TinyModel model;
   EngineOptions o = options();

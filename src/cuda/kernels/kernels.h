@@ -24,6 +24,8 @@ struct Choices {
   const int32_t* turn;                       // 0 or 1
   int32_t* tokens;                           // [2][rows]; null: nobody watches
   Peak* peaks;                               // [2][rows], where the host reads it
+  TopLogits* tops;                           // the same, of steps that draw; null before the first of them
+  const Draw* draws;                         // by row, in the step's block
   int rows;
 };
 
@@ -62,6 +64,8 @@ void scale_cap(const ScaleCap& op, const Launch& launch);
 // zero before and after.
 void find_peaks(const Tensor& rows, std::byte* state, const Launch& launch);
 void find_top(TopLogits* top, const Tensor& rows, const Launch& launch);
+// The same to the tables of the step's turn, and the tokens that its Draws choose from them instead of the peaks that are there.
+void draw_from_top(const Tensor& rows, const Launch& launch);
 void matmul(const Matmul& op, std::byte* tiles, const Launch& launch);               // tiles: its input, if it lies there already
 
 // Ops around a matmul of few tokens that its kernel does on the way. Null: not there.

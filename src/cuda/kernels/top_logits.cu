@@ -26,12 +26,34 @@ __device__ void sort_keys(Key* keys) {
     }
 }
 
-__global__ void __launch_bounds__(kThreads) top_kernel(TopLogits* tops, Tensor rows) {
+// Which of the largest logits is drawn (backend/step.h), for every thread. They are in descending order, so that each cut leaves the first of them.
+__device__ int drawn(const float* logits, int n_found, const Draw& draw) {
+  __shared__ double up_to[TopLogits::kMost];                                // the weight of all up to one
+  const int i = threadIdx.x, k = min(draw.top_k, n_found);
+  const double weight = i < k ? exp((double(logits[i]) - double(logits[0])) * draw.sharpness) : 0.0;
+  if (i < TopLogits::kMost) up_to[i] = weight;
+  __syncthreads();
+  for (int d = 1; d < TopLogits::kMost; d *= 2) {
+    const double before = i >= d && i < TopLogits::kMost ? up_to[i - d] : 0.0;
+    __syncthreads();
+    if (i < TopLogits::kMost) up_to[i] += before;
+    __syncthreads();
+  }
+  const double all = up_to[TopLogits::kMost - 1];
+  const bool stays = i < k && (i == 0 || ((draw.top_p >= 1.0f || up_to[i - 1] < double(draw.top_p) * all) && weight >= double(draw.min_p)));
+  const int n = __syncthreads_count(stays);
+  const double wanted = draw.u * up_to[n - 1];
+  return min(__syncthreads_count(i < n && up_to[i] <= wanted), n - 1);
+}
+
+// draws: null, or by row; then the tables are those of the step's turn, and `tops` is not looked at.
+__global__ void __launch_bounds__(kThreads) top_kernel(TopLogits* tops, Tensor rows, const Draw* draws, Choices to) {
   __shared__ Key keys[kHeld];
   __shared__ int n_found;
   follow();
   const float* x = reinterpret_cast<const float*>(rows.data + blockIdx.x * rows.stride);
-  TopLogits& top = tops[blockIdx.x];
+  const int at = draws ? *to.turn * to.rows + int(blockIdx.x) : int(blockIdx.x);
+  TopLogits& top = (draws ? to.tops : tops)[at];
   const int n = int(rows.cols);
   uint32_t best = 0;                                                        // below every number's
 #pragma unroll 8
@@ -56,16 +78,28 @@ __global__ void __launch_bounds__(kThreads) top_kernel(TopLogits* tops, Tensor r
   const bool fits = !has_nan && n_found <= kHeld;
   if (fits) sort_keys<kHeld>(keys);
   if (threadIdx.x == 0) top.n_found = fits ? min(n_found, TopLogits::kMost) : -1;
+  __shared__ float logits[TopLogits::kMost];
   if (fits && threadIdx.x < min(n_found, TopLogits::kMost)) {
     const int token = int(0xFFFFFFFFu - uint32_t(keys[threadIdx.x]));
-    top.top[threadIdx.x] = {token, __ldcg(x + token)};
+    top.top[threadIdx.x] = {token, logits[threadIdx.x] = __ldcg(x + token)};
   }
+  if (!draws || !fits || n_found == 0 || draws[blockIdx.x].top_k <= 0) return;
+  __syncthreads();
+  const int chosen = drawn(logits, min(n_found, TopLogits::kMost), draws[blockIdx.x]);
+  if (threadIdx.x > 0) return;
+  const int token = int(0xFFFFFFFFu - uint32_t(keys[chosen]));
+  to.peaks[at] = {token, logits[chosen]};
+  to.tokens[at] = token;
 }
 
 }  // namespace
 
 void find_top(TopLogits* top, const Tensor& rows, const Launch& l) {
-  if (rows.rows > 0) launch_kernel(top_kernel, rows.rows, kThreads, 0, l.stream, top, rows);
+  if (rows.rows > 0) launch_kernel(top_kernel, rows.rows, kThreads, 0, l.stream, top, rows, static_cast<const Draw*>(nullptr), Choices{});
+}
+
+void draw_from_top(const Tensor& rows, const Launch& l) {
+  if (rows.rows > 0) launch_kernel(top_kernel, rows.rows, kThreads, 0, l.stream, static_cast<TopLogits*>(nullptr), rows, l.choices.draws, l.choices);
 }
 
 }  // namespace ridge::cuda
