@@ -103,8 +103,10 @@ class CudaBackend final : public Backend {
     std::memcpy(pinned + kStepHead, step.used().data(), step.used().size());
     CUDA_TRY(cudaMemcpyAsync(device_step_, pinned, kStepHead + step.used().size(), cudaMemcpyHostToDevice, stream_));
     int longest = 256, n_few = 0;
+    int64_t in_all = 0, longest_context = 0;
     for (const StepSeq& s : step.seqs()) {
       while (longest < s.n_context) longest *= 2;
+      in_all += s.n_context, longest_context = std::max(longest_context, int64_t{s.n_context});
       if (s.n_rows < kFlashManyRows) n_few += s.n_rows;
     }
     int few_bucket = n_few > 0 ? 1 : 0;                                     // the rest of the step's rows varies between steps of one shape
@@ -120,10 +122,11 @@ class CudaBackend final : public Backend {
     launch_.n_sms = properties_.multiProcessorCount;
     launch_.compute_capability = properties_.major * 10 + properties_.minor;
     launch_.n_few_rows = few_bucket;
+    launch_.even = 2 * in_all >= longest_context * step.n_seqs();
     launch_.max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - 16384;
     if (step.draws() && !launch_.choices.tops) CUDA_TRY(cudaMallocHost(&launch_.choices.tops, 2 * launch_.choices.rows * sizeof(TopLogits)));
     draws_ = step.draws() && launch_.choices.tokens;
-    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket, draws_};
+    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket, launch_.even, draws_};
     ops_.clear();
     // A graph of this shape starts at once, while the host still names the ops; submit() sees whether they are the captured ones.
     const auto known = graphs_.find(key_);
@@ -242,7 +245,7 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  using Key = std::tuple<int, int, int, int, bool>;                          // tokens, logit rows, context bucket, rows of sequences with few, whether it draws
+  using Key = std::tuple<int, int, int, int, bool, bool>;                    // tokens, logit rows, context bucket, rows of sequences with few, even contexts, whether it draws
   // What steps use by turns: the block that is copied to the device, the event of its end, how many rows it chooses from, and whether it draws.
   struct Turn { std::byte* pinned_step = nullptr; cudaEvent_t done = nullptr; int n_peaks = 0; bool draws = false; };
   struct Graph { cudaGraphExec_t exec = nullptr; uint64_t print = 0; };      // print: of the ops it was captured from

@@ -42,6 +42,7 @@ struct Launch {
   int64_t activated_bytes;
   int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for
   int compute_capability;                    // 90: sm_90
+  bool even;                                 // the step's contexts are half as long as the longest, on average, or longer
   int n_few_rows;                            // at least the rows of sequences with few rows in this step (kernels/flash.h); all rows, or a power of two
   Mark mark;                                 // left by kernels that put K and V into pages: once a layer
 };
