@@ -1,13 +1,15 @@
-// Matmul for several tokens (up to 32), too many for few_tokens.cu to keep their rows in shared memory, too few for wgmma. What binds here is not the weights alone but the input that
-// every multiprocessor has to fetch for the rows it multiplies: the second-level cache gives 6.5 TB/s to all of them together. 32 rows a block, as the kernel before had,
-// meant 200 MB of input for gate and up beside 57 MB of nvfp4. Here two blocks are a cluster that multiplies 4 x RT row tiles; each has four of the eight chains of inputs
-// (unit u belongs to chain u mod 8), half of the input.
+// Matmul for several tokens (up to 32), too many for few_tokens.cu to keep their rows in shared memory, too few for wgmma. What binds here is not the weights alone but the
+// input that every multiprocessor has to fetch for the rows it multiplies: the second-level cache gives 6.5 TB/s to all of them together, and 32 rows a block (matmul.cu) mean
+// 200 MB of input for gate and up of an 8B model beside 57 MB of nvfp4. Here two blocks are a cluster that multiplies 4 x RT row tiles; each has four of the eight chains of
+// inputs (unit u belongs to chain u mod 8), half of the input.
 //
-// Of a block's 16 warps that multiply four (one a chain) take each group of RT row tiles, with RT x NT products of 16 rows x 8 tokens in registers: decoding a unit is a long way for a warp, so
-// it takes four on each scheduler (clusters of four blocks of eight such warps took 750 cycles for 128 rows of a unit of nvfp4, and there is room for 30 of them). Weights come through a ring for each
-// group, filled by one warp each (asking for a bulk copy takes it some 60 cycles), the input through one for all. When a tile is done, the first block adds up its four chains in order and sends
-// the sum to the second, which adds its own, chain after chain: the same arithmetic as for few and for many tokens. With the next tile they change roles. (With both blocks reading each other's chains, half of the rows each, the end of
-// a tile took 10,000 cycles of 26,000: loads from the other's memory, and the barrier behind the results' stores.)
+// Of a block's 16 warps that multiply four (one a chain) take each group of RT row tiles, with RT x NT products of 16 rows x 8 tokens in registers: decoding a unit is a long
+// way for a warp, so it takes four of them on each scheduler (eight warps a block, in clusters of four, took 750 cycles for 128 rows of a unit of nvfp4). Weights come through
+// a ring for each group, filled by one warp each (asking for a bulk copy takes it some 60 cycles), the input through one for all.
+//
+// When a tile is done, the block with the first chains adds them up in order and sends the sum to the other, which adds its own, chain after chain: the same arithmetic as for
+// few and for many tokens. With the next tile they change roles. (When both read each other's chains, half of the rows each, the end of a tile took 10,000 cycles of 26,000:
+// loads from the other's memory, and the barrier behind the results' stores.)
 #include <algorithm>
 
 #include "cuda/kernels/gemm.h"
@@ -47,6 +49,7 @@ struct Layout {
   static constexpr int kGates = 1024;
   static constexpr int kFit = (kShared - kGates - kInputs * kInputBytes - (kOwnChains + 1) * kSumBytes) / (kGroups * kSlotBytes), kSlots = kFit < 12 ? kFit : 12;
   static constexpr int kInputsAt = kGates + kGroups * kSlots * kSlotBytes, kSumsAt = kInputsAt + kInputs * kInputBytes, kBytes = kSumsAt + (kOwnChains + 1) * kSumBytes;
+  static_assert(64 % (kRows / 2) == 0, "a unit of activated rows is whole places");
   static_assert(kSlots >= 3 && RT % kSlotTiles == 0 && (2 * kGroups * kSlots + 2 * kInputs + 2) * 8 <= kGates);
 };
 
