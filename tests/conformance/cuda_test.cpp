@@ -780,6 +780,23 @@ TEST_F(Cuda, InFp8WhoSeesAKeyOrAValueThatIsNoNumberGetsNone) {
 }
 
 // Enough sequences for the kernel that takes a row's whole context in one block.
+// Every fourth sequence alone.
+void expect_rows_own_bits(const FlashCase& c, Rng& rng) {
+  const std::string what = "heads " + std::to_string(c.n_heads) + "/" + std::to_string(c.n_kv_heads) + " dim " + std::to_string(c.head_dim) + " " + std::string(format(c.kv).name) +
+                           " window " + std::to_string(c.window) + " cap " + std::to_string(c.softcap) + " pages of " + std::to_string(c.page_size);
+  const FlashInput in = flash_input(rng, c);
+  auto backend = make_cuda_backend({.graphs = false});
+  const Matrix all = flash(*backend, c, in);
+  int64_t first = 0;
+  for (size_t s = 0; s < c.seqs.size(); ++s) {
+    FlashCase alone = c;
+    alone.seqs = {c.seqs[s]};
+    const FlashInput own{.q = {in.q[s]}, .k = {in.k[s]}, .v = {in.v[s]}, .sinks = in.sinks};
+    if (s % 4 == 0) expect_same(flash(*backend, alone, own), all.slice(first, c.seqs[s].n_rows), what + ", sequence " + std::to_string(s) + " alone");
+    first += c.seqs[s].n_rows;
+  }
+}
+
 TEST_F(Cuda, AttentionOfManySequencesGivesEachRowItsOwnBits) {
   Rng rng(17);
   for (int i = 0; i < 12; ++i) {
@@ -788,19 +805,18 @@ TEST_F(Cuda, AttentionOfManySequencesGivesEachRowItsOwnBits) {
     c.n_heads = c.n_kv_heads * pick(rng, {1, 3, 4, 16});
     if (c.kv == FormatId::fp8_e4m3) c.spread = pick(rng, {0, 20});
     for (int s = 0; s < 60; ++s) c.seqs.push_back({s % 10 ? between(rng, 0, 300) : between(rng, 0, 1200), s % 7 ? 1 : between(rng, 2, 15)});
-    const std::string what = "heads " + std::to_string(c.n_heads) + "/" + std::to_string(c.n_kv_heads) + " dim " + std::to_string(c.head_dim) + " " + std::string(format(c.kv).name) +
-                             " window " + std::to_string(c.window) + " cap " + std::to_string(c.softcap) + " pages of " + std::to_string(c.page_size);
-    const FlashInput in = flash_input(rng, c);
-    auto backend = make_cuda_backend({.graphs = false});
-    const Matrix all = flash(*backend, c, in);
-    int64_t first = 0;
-    for (size_t s = 0; s < c.seqs.size(); ++s) {
-      FlashCase alone = c;
-      alone.seqs = {c.seqs[s]};
-      const FlashInput own{.q = {in.q[s]}, .k = {in.k[s]}, .v = {in.v[s]}, .sinks = in.sinks};
-      if (s % 4 == 0) expect_same(flash(*backend, alone, own), all.slice(first, c.seqs[s].n_rows), what + ", sequence " + std::to_string(s) + " alone");
-      first += c.seqs[s].n_rows;
-    }
+    expect_rows_own_bits(c, rng);
+    if (HasFailure()) return;
+  }
+}
+
+// Long contexts, which have a block a row where they are as long as each other, and are cut into tiles where they are not.
+TEST_F(Cuda, AttentionOfManyLongSequencesGivesEachRowItsOwnBits) {
+  Rng rng(18);
+  for (int i = 0; i < 6; ++i) {
+    FlashCase c{.n_heads = 6, .n_kv_heads = 3, .head_dim = i % 2 ? 64 : 128, .kv = kFlashFormats[size_t(i % 3)], .window = i < 3 ? 0 : 2100, .page_size = 32};
+    for (int s = 0; s < 40; ++s) c.seqs.push_back({i == 5 && s > 0 ? between(rng, 0, 200) : between(rng, 2100, 2500), 1});
+    expect_rows_own_bits(c, rng);
     if (HasFailure()) return;
   }
 }
