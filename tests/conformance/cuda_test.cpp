@@ -813,9 +813,9 @@ TEST_F(Cuda, AttentionOfManySequencesGivesEachRowItsOwnBits) {
 // Long contexts, which have a block a row where they are as long as each other, and are cut into tiles where they are not.
 TEST_F(Cuda, AttentionOfManyLongSequencesGivesEachRowItsOwnBits) {
   Rng rng(18);
-  for (int i = 0; i < 6; ++i) {
-    FlashCase c{.n_heads = 6, .n_kv_heads = 3, .head_dim = i % 2 ? 64 : 128, .kv = kFlashFormats[size_t(i % 3)], .window = i < 3 ? 0 : 2100, .page_size = 32};
-    for (int s = 0; s < 40; ++s) c.seqs.push_back({i == 5 && s > 0 ? between(rng, 0, 200) : between(rng, 2100, 2500), 1});
+  for (int i = 0; i < 4; ++i) {
+    FlashCase c{.n_heads = 6, .n_kv_heads = 3, .head_dim = i % 2 ? 64 : 128, .kv = kFlashFormats[size_t(i % 3)], .window = i == 1 ? 2100 : 0, .page_size = 32};
+    for (int s = 0; s < 40; ++s) c.seqs.push_back({i == 3 && s > 0 ? between(rng, 0, 200) : between(rng, 2100, 2500), 1});
     expect_rows_own_bits(c, rng);
     if (HasFailure()) return;
   }
