@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "cuda/kernels/flash.h"
+#include "cuda/lib/cluster.h"
 #include "cuda/lib/flash_fp8.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/rotate.h"
@@ -58,20 +59,6 @@ template <class T>
 __device__ T rounded(float v) {
   if constexpr (std::is_same_v<T, __half>) return __float2half_rn(v);
   else return __float2bfloat16_rn(v);
-}
-
-// Shared memory of the cluster's blocks, by rank (sm_90).
-__device__ void sync_cluster() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-__device__ float load_from_rank(const float* shared, int rank) {
-  float v = 0;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("{\n.reg .u32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.f32 %0, [there];\n}" : "=f"(v) : "r"(shared_address(shared)), "r"(rank) : "memory");
-#endif
-  return v;
 }
 
 // `folds`: the blocks of a row and KV head are a cluster, with a tile for each at most, and write the result.

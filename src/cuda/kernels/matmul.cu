@@ -68,9 +68,7 @@ __global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input 
       for (int n = 0; n < NT; ++n) {
         const uint4* x = in.x + (int64_t{unit_of(base, a)} * in.n_groups + first_group + n) * 64 + lane;
         const bool there = first_group + n < in.n_groups;
-        const uint4 u = there ? x[0] : uint4{0, 0, 0, 0}, v = there ? x[32] : uint4{0, 0, 0, 0};
-        uint32_t(&b)[8] = ahead.b[a][n];
-        b[0] = u.x, b[1] = u.y, b[2] = u.z, b[3] = u.w, b[4] = v.x, b[5] = v.y, b[6] = v.z, b[7] = v.w;
+        put_inputs(ahead.b[a][n], there ? x[0] : uint4{0, 0, 0, 0}, there ? x[32] : uint4{0, 0, 0, 0});
       }
   };
   float acc[RT][NT][4];

@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         await_gate(arrived + kLeft, phase);
         std::byte* const to = memory + L::kGates + (group * kSlots + slot) * L::kSlotBytes;
         const int n = min(max(f.n_units - step * kChains - role * kOwnChains, 0), kOwnChains) * Unit::kBytes;
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address_of(arrived)), "r"(n * L::kSlotTiles) : "memory");
+        arrive_expecting(arrived, n * L::kSlotTiles);
         if (n > 0) {
 #pragma unroll
           for (int r = 0; r < RT; ++r)
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
           if (n_left-- <= 0) return;
           await_gate(input_left + x_slot, x_phase);
           const int first = x_step * kChains + x_role * kOwnChains, n = min(max(f.n_units - first, 0), kOwnChains) * NT * 1024;
-          asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address_of(input_arrived + x_slot)), "r"(n) : "memory");
+          arrive_expecting(input_arrived + x_slot, n);
           if (n > 0) copy_bulk(memory + L::kInputsAt + x_slot * L::kInputBytes, f.x + int64_t{first} * NT * 1024, n, input_arrived + x_slot);
           if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
           if (++x_step == n_steps) x_step = 0, x_role ^= 1;
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
 #pragma unroll
       for (int n = 0; n < NT; ++n) {
         const uint4 u = x[n * 64], v = x[n * 64 + 32];
-        b[n][0] = u.x, b[n][1] = u.y, b[n][2] = u.z, b[n][3] = u.w, b[n][4] = v.x, b[n][5] = v.y, b[n][6] = v.z, b[n][7] = v.w;
+        put_inputs(b[n], u, v);
       }
       const bool there = step * kChains + role * kOwnChains + chain < f.n_units;
 #pragma unroll
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       }
       continue;
     }
-    if (threadIdx.x == 0) expect_bytes(sent, kItems * 16);
+    if (threadIdx.x == 0) arrive_expecting(sent, kItems * 16);
     const int n_fours = f.activate ? kFours / 2 : kFours, n_items = n_fours * f.n_tokens;
     constexpr int kMost = (kItems + kConsumers * 32 - 1) / (kConsumers * 32);
     struct Output { int token, in_place, row, which; };

@@ -19,11 +19,24 @@ __device__ inline uint32_t address_in(uint32_t shared, int rank) {
 __device__ inline void send(uint32_t to, const float4& v, uint32_t gate) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(gate) : "memory");
 }
-__device__ inline void expect_bytes(uint64_t* gate, int n_bytes) { asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address_of(gate)), "r"(n_bytes) : "memory"); }
 // What others wrote before they passed the gate is seen after it.
 __device__ inline void await_gate_of_cluster(uint64_t* gate, uint32_t parity) {
   asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n@done bra ready;\nbra again;\nready:\n}" ::"r"(address_of(gate)), "r"(parity) : "memory");
 }
 #endif
+
+// For kernels that are compiled for older devices, too, and have no clusters there.
+__device__ inline void sync_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+__device__ inline float load_from_rank(const float* shared, int rank) {
+  float v = 0;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(address_in(address_of(shared), rank)) : "memory");
+#endif
+  return v;
+}
 
 }  // namespace ridge::cuda

@@ -33,6 +33,11 @@ struct Staged { template <class T> __device__ static T get(const T* p) { return 
 constexpr int kUnit = 64;                                                   // inputs
 constexpr int kTileRows = 16;                                               // outputs
 
+// A lane's 16 inputs of a unit for eight tokens, as they are loaded: operand B of the four products.
+__device__ inline void put_inputs(uint32_t (&b)[8], const uint4& u, const uint4& v) {
+  b[0] = u.x, b[1] = u.y, b[2] = u.z, b[3] = u.w, b[4] = v.x, b[5] = v.y, b[6] = v.z, b[7] = v.w;
+}
+
 // First of the 8 contiguous inputs that lane quarter q takes from half h of a unit.
 template <bool kHalves>
 __host__ __device__ constexpr int lane_input(int q, int h) { return kHalves ? h * 32 + q * 8 : q * 16 + h * 8; }
