@@ -7,8 +7,8 @@
 // Norms and rotation of the new q and k are done on the way (Rotation): as a kernel of its own they took 3 us of a layer, most of it waiting. The block of a row's newest
 // tile also puts its K and V into their page; rows of the same sequence make the new keys they see for themselves, out of the projections.
 //
-// Few tiles are folded by the blocks that made them, which are one cluster and read each other's shared memory. Otherwise they leave o [row][tile][head][kDim], then
-// m and l [row][tile][head], in scratch, and a second kernel folds them (attention_fold.cu).
+// Few tiles are folded by the blocks that made them, which are one cluster: each sends its results of a head to the block that folds that head. Otherwise they leave
+// o [row][tile][head][kDim], then m and l [row][tile][head], in scratch, and a second kernel folds them (attention_fold.cu).
 // On the H200 32k positions stream at 0.92 of the bandwidth, and their fold takes 5 us.
 //
 // In fp8 (lib/flash_fp8.h) the scales of a tile's K and V come with its K: those of V are wanted before V is, when weights are made.
@@ -48,10 +48,20 @@ struct Shared {
   float heads[kMostWarps][kDim];
 };
 
+// What a cluster folds: [tile's rank][head of this block] o, then m and l.
+template <int kDim>
+struct Folded {
+  static constexpr int kPlaces = 16 + kFoldFewTiles - 1;                    // heads rounded up to the ranks that share them
+  float out[kPlaces][kDim];
+  float2 state[kPlaces];
+};
+
 // fp8, behind it: of the tile's K, and of V twice, since those of the next tile come while these are in use.
 struct SharedScales { float keys[kFlashTile], values[2][kFlashTile]; };
 template <class T, int kDim>
-constexpr int kSharedBytes = int(sizeof(Shared<T, kDim>)) + (kIsFp8<T> ? int(sizeof(SharedScales)) : 0);
+constexpr int kFoldedAt = int(sizeof(Shared<T, kDim>)) + (kIsFp8<T> ? int(sizeof(SharedScales)) : 0);
+template <class T, int kDim, bool kFolds>
+constexpr int kSharedBytes = kFoldedAt<T, kDim> + (kFolds ? int(sizeof(Folded<kDim>)) : 0);
 
 static_assert(sizeof(Shared<E4m3, 64>) % 16 == 0 && sizeof(Shared<E4m3, 128>) % 16 == 0, "scales are copied by 16 bytes");
 
@@ -61,22 +71,23 @@ __device__ T rounded(float v) {
   else return __float2bfloat16_rn(v);
 }
 
-// `folds`: the blocks of a row and KV head are a cluster, with a tile for each at most, and write the result.
-template <class T, int kDim, bool kRotates, int kWarps>
+// kFolds: the blocks of a row and KV head are a cluster, with a tile for each at most, and write the result.
+template <class T, int kDim, bool kRotates, int kWarps, bool kFolds>
 __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2)
-    decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step, float* partial, int n_tiles, bool folds,
-                       [[maybe_unused]] Mark mark) {
+    decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step, [[maybe_unused]] float* partial,
+                       [[maybe_unused]] int n_tiles, [[maybe_unused]] Mark mark) {
   constexpr int kThreads = kWarps * 32, kRowBytes = kRowBytesOf<T, kDim>, kChunks = kRowBytes / 16, kQueryStride = 2 * kDim + 16, kOwn = kDim / 32;
   extern __shared__ __align__(1024) std::byte memory[];
   Shared<T, kDim>& s = *reinterpret_cast<Shared<T, kDim>*>(memory);
   [[maybe_unused]] SharedScales& scales = *reinterpret_cast<SharedScales*>(memory + sizeof(Shared<T, kDim>));
   start_dependents();
+  if constexpr (kFolds) arrive_in_cluster();                                // there to be sent to
   const int kv_head = blockIdx.y, row = blockIdx.z, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   const int share = op.n_heads / op.n_kv_heads;
   const Seen seen = seen_by(op, step.positions[row]);
   const int lowest = seen.from / kFlashTile, newest = (seen.to - 1) / kFlashTile;
   int tile = newest - int(blockIdx.x);
-  if (tile < lowest && !folds) return;
+  if (!kFolds && tile < lowest) return;
   const StepSeq& seq = step.seqs[step.seq_of[row]];
   const int32_t* const pages = step.pages + seq.first_page[op.kv.group];
   const int first_new = seq.n_context - seq.n_rows, first_row = seq.first_row;      // from here on this step writes K and V
@@ -248,9 +259,8 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2
     await_chunks<0>();
   }
   const float factor = exponent_factor(op);
-  float2* const states = reinterpret_cast<float2*>(partial + op.q.rows * int64_t{n_tiles} * op.n_heads * kDim);
-  float* const own_out = reinterpret_cast<float*>(s.keys);                   // once the scores are there
-  float2* const own_state = reinterpret_cast<float2*>(s.queries);
+  [[maybe_unused]] Folded<kDim>& folded_here = *reinterpret_cast<Folded<kDim>*>(memory + kFoldedAt<T, kDim>);
+  [[maybe_unused]] const int n_ranks = int(gridDim.x), heads_of_rank = (share + n_ranks - 1) / n_ranks, my_place = int(blockIdx.x) * heads_of_rank;
   [[maybe_unused]] int turn = 0;
   for (bool first = true; tile >= lowest; tile -= gridDim.x, first = false) {
     const int start = tile * kFlashTile;
@@ -317,7 +327,7 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2
       if (q == 0) s.tops[warp][g + 8 * r] = top[r];
     }
     __syncthreads();
-    const bool more = !folds && tile - int(gridDim.x) >= lowest;
+    const bool more = !kFolds && tile - int(gridDim.x) >= lowest;
     if (more) fetch(0, s.keys, tile - int(gridDim.x), alone);
     if constexpr (kIsFp8<T>) {
       if (more) fetch_scales(tile - int(gridDim.x), turn ^ 1, alone);
@@ -352,9 +362,17 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2
     await_chunks<1>();
     __syncthreads();
 
-    const int64_t at = (int64_t{row} * n_tiles + tile) * op.n_heads + kv_head * share;
-    float* const out_to = folds ? own_out : partial + at * kDim;
-    float2* const state_to = folds ? own_state : states + at;
+    // To the block that folds the head, or to scratch.
+    [[maybe_unused]] const int64_t at = (int64_t{row} * n_tiles + tile) * op.n_heads + kv_head * share;
+    const auto put_out = [&](int head, int d, const auto& v) {
+      if constexpr (kFolds) store_in(address_in(address_of(&folded_here.out[my_place + head / n_ranks][d]), head % n_ranks), v);
+      else *reinterpret_cast<std::remove_cvref_t<decltype(v)>*>(partial + (at + head) * kDim + d) = v;
+    };
+    const auto put_state = [&](int head, const float2& v) {
+      if constexpr (kFolds) store_in(address_in(address_of(&folded_here.state[my_place + head / n_ranks]), head % n_ranks), v);
+      else reinterpret_cast<float2*>(partial + op.q.rows * int64_t{n_tiles} * op.n_heads * kDim)[at + head] = v;
+    };
+    if constexpr (kFolds) await_cluster();
     constexpr int kMine = kDim / 16 > kWarps ? kDim / 16 / kWarps : 1;       // groups of 16 dimensions, a warp's
     if (warp * kMine < kDim / 16) {
       float out[kMine * 8];
@@ -390,10 +408,10 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2
         if (const int head = g + 8 * r; head < share) {
           if constexpr (kIsFp8<T>) {
 #pragma unroll
-            for (int d = 0; d < kMine; ++d) *reinterpret_cast<float4*>(out_to + head * kDim + (warp * kMine + d) * 16 + 4 * q) = fp8_dims(out + 8 * d, r, scaling.owed);
+            for (int d = 0; d < kMine; ++d) put_out(head, (warp * kMine + d) * 16 + 4 * q, fp8_dims(out + 8 * d, r, scaling.owed));
           } else {
 #pragma unroll
-            for (int j = 0; j < 2 * kMine; ++j) *reinterpret_cast<float2*>(out_to + head * kDim + warp * kMine * 16 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+            for (int j = 0; j < 2 * kMine; ++j) put_out(head, warp * kMine * 16 + 8 * j + 2 * q, float2{out[4 * j + 2 * r], out[4 * j + 2 * r + 1]});
           }
         }
     }
@@ -409,7 +427,7 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2
       float sum = __fadd_rn(even, odd);
       sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
       sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
-      if (q == 0 && head < share) state_to[head] = {r == 0 ? top[0] : top[1], sum};
+      if (q == 0 && head < share) put_state(head, {r == 0 ? top[0] : top[1], sum});
     }
     if (!more) break;
     __syncthreads();
@@ -417,46 +435,44 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2
     commit_chunks();
     if constexpr (kIsFp8<T>) turn ^= 1;
   }
-  if (!folds) return;
-
-  // Tile newest - i is with rank i; they are folded in order of position.
-  sync_cluster();
-  const float* const sinks = reinterpret_cast<const float*>(op.sinks.data);
-  for (int e = int(blockIdx.x) * kThreads + int(threadIdx.x); e < share * kDim; e += int(gridDim.x) * kThreads) {
-    const int head = e / kDim, n = newest - lowest;
-    float2 state[kFoldFewTiles];
-    float v[kFoldFewTiles];
-#pragma unroll
-    for (int i = 0; i < kFoldFewTiles; ++i)
-      if (i <= n) {
-        state[i] = {load_from_rank(&own_state[head].x, n - i), load_from_rank(&own_state[head].y, n - i)};
-        v[i] = load_from_rank(own_out + e, n - i);
-      }
-    float m = -CUDART_INF_F, l = 0, o = 0;
-#pragma unroll
-    for (int i = 0; i < kFoldFewTiles; ++i)
-      if (i <= n) {
+  if constexpr (kFolds) {
+    // Tile newest - i came from rank i; they are folded in order of position.
+    if (tile < lowest) await_cluster();
+    arrive_in_cluster();
+    await_cluster();
+    const float* const sinks = reinterpret_cast<const float*>(op.sinks.data);
+    const int n = newest - lowest;
+    for (int e = threadIdx.x; e < heads_of_rank * kDim; e += kThreads) {
+      const int nth = e / kDim, head = nth * n_ranks + int(blockIdx.x), d = e % kDim;
+      if (head >= share) break;
+      float m = -CUDART_INF_F, l = 0, o = 0;
+#pragma unroll 4
+      for (int i = n; i >= 0; --i) {
+        const int place = i * heads_of_rank + nth;
         float keep, take;
-        fold(m, l, state[i].x, state[i].y, factor, keep, take);
-        o = folded(o, v[i], keep, take);
+        fold(m, l, folded_here.state[place].x, folded_here.state[place].y, factor, keep, take);
+        o = folded(o, folded_here.out[place][d], keep, take);
       }
-    reinterpret_cast<float*>(op.out.data + row * op.out.stride)[kv_head * share * kDim + e] = __fmul_rn(o, norm_of(m, l, factor, sinks ? sinks + kv_head * share + head : nullptr));
+      reinterpret_cast<float*>(op.out.data + row * op.out.stride)[(kv_head * share + head) * kDim + d] = __fmul_rn(o, norm_of(m, l, factor, sinks ? sinks + kv_head * share + head : nullptr));
+    }
   }
-  sync_cluster();                                                            // what others read stays there
 }
 
 int tiles(const Launch& l) { return (l.max_context + kFlashTile - 1) / kFlashTile; }
 
 template <class T, int kDim, bool kRotates>
 void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l) {
-  const int n_tiles = tiles(l), n_walks = int(op.q.rows) * op.n_kv_heads, bytes = kSharedBytes<T, kDim>;
+  const int n_tiles = tiles(l), n_walks = int(op.q.rows) * op.n_kv_heads;
   const auto at_once = [&](int blocks) { return std::min(n_tiles, std::max(2, blocks * l.n_sms / n_walks)); };
   const int n_warps = at_once(2) == n_tiles ? 8 : 4, n_blocks = at_once(n_warps == 8 ? 2 : kWalksAtOnce<T>);
-  const bool folds = l.compute_capability >= 90 && n_blocks == n_tiles && n_tiles <= kFoldFewTiles && n_blocks * n_walks <= l.n_sms;
-  const auto kernel = n_warps == 8 ? decode_tile_kernel<T, kDim, kRotates, 8> : decode_tile_kernel<T, kDim, kRotates, 4>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  launch_kernel_as({.cluster = folds ? n_blocks : 1}, kernel, dim3(n_blocks, op.n_kv_heads, op.q.rows), n_warps * 32, bytes, l.stream, op, rotation, l.step, l.attention_scratch, n_tiles, folds, l.mark);
-  if (!folds) fold_tiles(op, n_tiles, l);
+  const bool folds = l.compute_capability >= 90 && n_warps == 8 && n_blocks == n_tiles && n_tiles <= kFoldFewTiles && n_blocks * n_walks <= l.n_sms;
+  const auto launch_as = [&](auto kernel, int bytes) {
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    launch_kernel_as({.cluster = folds ? n_blocks : 1}, kernel, dim3(n_blocks, op.n_kv_heads, op.q.rows), n_warps * 32, bytes, l.stream, op, rotation, l.step, l.attention_scratch, n_tiles, l.mark);
+  };
+  if (folds) return launch_as(decode_tile_kernel<T, kDim, kRotates, 8, true>, kSharedBytes<T, kDim, true>);
+  launch_as(n_warps == 8 ? decode_tile_kernel<T, kDim, kRotates, 8, false> : decode_tile_kernel<T, kDim, kRotates, 4, false>, kSharedBytes<T, kDim, false>);
+  fold_tiles(op, n_tiles, l);
 }
 
 template <bool kRotates>

@@ -163,6 +163,11 @@ __device__ void take_input(std::byte* to, float* reduce, uint64_t* there, const 
   }
 }
 
+// A launch's parameters are in no cache when it starts, and a warp that needs a line of 64 bytes of them waits for it: warps ask for a line each, all at once.
+__device__ void fetch_parameters(const Few& f, int warp) {
+  if (warp * 64 < int(sizeof(Few)) && reinterpret_cast<const int*>(&f)[warp * 16] == 0x7fedcba9) __nanosleep(0);
+}
+
 // Teams, and for each a warp that asks for its weights (one warp for both: a lane that waits keeps the other from asking).
 template <class Unit>
 __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_tokens_kernel(const __grid_constant__ Few f) {
@@ -174,7 +179,9 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
   constexpr int kLeft = kTeams * kSlots;
   uint64_t* const input_there = gates + 2 * kLeft;
   const int n_teams = gridDim.x * kTeams;
+  const int any_warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);    // the compiler sees that a warp agrees on it
   start_dependents();
+  fetch_parameters(f, any_warp);
 
   // What team `me` of all goes through: tiles me, me + n_teams, ... of the parts in a row; with an activation each tile of part 0 and then the same of part 1.
   struct Place {
@@ -188,7 +195,6 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
   };
   const auto place = [&](int me, int nth) { return f.activate ? Place{me + nth / 2 * n_teams, nth % 2} : Place{me + nth * n_teams, 0}; };
 
-  const int any_warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);    // the compiler sees that a warp agrees on it
   if (any_warp >= kTeams * kTeam) {
     if (threadIdx.x == kTeams * kTeam * 32) {
       for (int i = 0; i < kLeft; ++i) init_gate(gates + i, 1), init_gate(gates + kLeft + i, kTeam);
@@ -201,6 +207,7 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
     const int team = any_warp - kTeams * kTeam, me = team * gridDim.x + blockIdx.x;
     int slot = 0, n_first = f.norm && Plan<Unit>::kFirst < kSlots ? Plan<Unit>::kFirst : -1;
     uint32_t phase = 1;                                                      // the first time round a slot is free
+    const uint64_t policy = read_once();
     for (int nth = 0;; ++nth) {
       const Place at = place(me, nth);
       if (at.tile >= f.n_tiles) return;
@@ -209,7 +216,7 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
       for (int first = 0; first < f.n_units; first += kSlotUnits, units += L::kSlotBytes) {
         if (n_first-- == 0) await_gate(input_there, 0);
         await_gate(gates + kLeft + team * kSlots + slot, phase);
-        stage(memory + L::kGates + team * L::kRing + slot * L::kSlotBytes, units, min(kSlotUnits, f.n_units - first) * Unit::kBytes, gates + team * kSlots + slot);
+        stage(memory + L::kGates + team * L::kRing + slot * L::kSlotBytes, units, min(kSlotUnits, f.n_units - first) * Unit::kBytes, gates + team * kSlots + slot, policy);
         if (++slot == kSlots) slot = 0, phase ^= 1;
       }
     }

@@ -1,20 +1,42 @@
-// Blocks of one cluster (sm_90): they see each other's shared memory by rank, and gates (lib/stage.h) may be passed from another block.
+// Blocks of one cluster (sm_90): they see each other's shared memory by rank, and gates (lib/stage.h) may be passed from another block. Kernels that are compiled for
+// older devices, too, have no clusters there.
 #pragma once
 #include "cuda/lib/stage.h"
 
 namespace ridge::cuda {
 
+// All threads of all blocks; the two halves of a barrier, so that work may lie between them. What was stored before the one is seen after the other.
+__device__ inline void arrive_in_cluster() {
 #if __CUDA_ARCH__ >= 900
-// All threads of all blocks; the two halves of a barrier, so that work may lie between them.
-__device__ inline void arrive_in_cluster() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
-__device__ inline void await_cluster() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+#endif
+}
+__device__ inline void await_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
 
 // The address of the same place in the shared memory of block `rank`.
-__device__ inline uint32_t address_in(uint32_t shared, int rank) {
-  uint32_t there;
+__device__ inline uint32_t address_in(uint32_t shared, [[maybe_unused]] int rank) {
+  uint32_t there = shared;
+#if __CUDA_ARCH__ >= 900
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared), "r"(rank));
+#endif
   return there;
 }
+__device__ inline void store_in([[maybe_unused]] uint32_t to, [[maybe_unused]] const float2& v) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(v.x), "f"(v.y) : "memory");
+#endif
+}
+__device__ inline void store_in([[maybe_unused]] uint32_t to, [[maybe_unused]] const float4& v) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+#endif
+}
+
+#if __CUDA_ARCH__ >= 900
 // A store into another block's shared memory that reports its bytes to a gate there.
 __device__ inline void send(uint32_t to, const float4& v, uint32_t gate) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(gate) : "memory");
@@ -24,19 +46,5 @@ __device__ inline void await_gate_of_cluster(uint64_t* gate, uint32_t parity) {
   asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n@done bra ready;\nbra again;\nready:\n}" ::"r"(address_of(gate)), "r"(parity) : "memory");
 }
 #endif
-
-// For kernels that are compiled for older devices, too, and have no clusters there.
-__device__ inline void sync_cluster() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-__device__ inline float load_from_rank(const float* shared, int rank) {
-  float v = 0;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(address_in(address_of(shared), rank)) : "memory");
-#endif
-  return v;
-}
 
 }  // namespace ridge::cuda

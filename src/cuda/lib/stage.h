@@ -19,10 +19,18 @@ __device__ inline void await_gate(uint64_t* gate, uint32_t parity) {
   asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra ready;\nbra again;\nready:\n}" ::"r"(address_of(gate)), "r"(parity) : "memory");
 }
 
+// For bytes that are read once a step: they are the first to leave the second-level cache, where else they would push out what the next kernels read (the step's
+// tables, angles, norms, K and V) once a layer.
+__device__ inline uint64_t read_once() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 // n_bytes: a multiple of 16, as both addresses.
-__device__ inline void stage(void* to, const std::byte* from, int n_bytes, uint64_t* gate) {
+__device__ inline void stage(void* to, const std::byte* from, int n_bytes, uint64_t* gate, uint64_t policy) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address_of(gate)), "r"(n_bytes) : "memory");
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(address_of(to)), "l"(from), "r"(n_bytes), "r"(address_of(gate)) : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(address_of(to)), "l"(from), "r"(n_bytes), "r"(address_of(gate)), "l"(policy) : "memory");
 }
 #endif
 
