@@ -213,6 +213,7 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
       if (at.tile >= f.n_tiles) return;
       const Part& part = at.part(f);
       const std::byte* units = part.units + int64_t{at.tile - part.first_tile} * f.n_units * Unit::kBytes;
+#pragma unroll 1
       for (int first = 0; first < f.n_units; first += kSlotUnits, units += L::kSlotBytes) {
         if (n_first-- == 0) await_gate(input_there, 0);
         await_gate(gates + kLeft + team * kSlots + slot, phase);
@@ -236,7 +237,7 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
   const bool there = g < f.n_tokens;
   const uint32_t my_x = address_of(input) + (there ? g : 0) * f.shared_stride + 2 * (lane_input<Unit::kHalves>(q, 0) + kUnit * warp);
   constexpr int kSecond = 2 * (lane_input<Unit::kHalves>(0, 1) - lane_input<Unit::kHalves>(0, 0));
-  uint4 x0{0, 0, 0, 0}, x1{0, 0, 0, 0};
+  uint4 x0[kEach]{}, x1[kEach]{};                                             // of a slot's units: registers of their own, so that all are loaded at once
   // Who writes which sum of a tile: most warps none.
   const int row_of_tile = lane % 16, token = 2 * warp + lane / 16;
   float gate_sum = 0;
@@ -272,25 +273,32 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
 
     float acc[1][4] = {{0, 0, 0, 0}};
     uint32_t x = my_x;
-    const auto multiply = [&](const std::byte* unit, uint32_t x) {
-      const auto held = Unit::template load<Staged>(unit, lane);
-      load_where(x0, x, there);
-      load_where(x1, x + kSecond, there);
-      const uint32_t b[1][8] = {{x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w}};
+    const auto load_input = [&](int each, uint32_t x) {
+      load_where(x0[each], x, there);
+      load_where(x1[each], x + kSecond, there);
+    };
+    const auto multiply = [&](const auto& held, int each) {
+      const uint32_t b[1][8] = {{x0[each].x, x0[each].y, x0[each].z, x0[each].w, x1[each].x, x1[each].y, x1[each].z, x1[each].w}};
       Unit::multiply(acc, held, b);
     };
 #pragma unroll 1
     for (int i = n_whole; i > 0; --i) {
       take([&] {
+        typename Unit::Held held[kEach];
 #pragma unroll
-        for (int each = 0; each < kEach; ++each) multiply(unit + each * kTeam * Unit::kBytes, x + each * 2 * kUnit * kTeam);
+        for (int each = 0; each < kEach; ++each) held[each] = Unit::template load<Staged>(unit + each * kTeam * Unit::kBytes, lane), load_input(each, x + each * 2 * kUnit * kTeam);
+#pragma unroll
+        for (int each = 0; each < kEach; ++each) multiply(held[each], each);
       });
       x += kEach * 2 * kUnit * kTeam;
     }
     if (n_rest > 0)
       take([&] {
 #pragma unroll 1
-        for (int each = 0; each * kTeam + warp < n_rest; ++each) multiply(unit + each * kTeam * Unit::kBytes, x + each * 2 * kUnit * kTeam);
+        for (int each = 0; each * kTeam + warp < n_rest; ++each) {
+          load_input(0, x + each * 2 * kUnit * kTeam);
+          multiply(Unit::template load<Staged>(unit + each * kTeam * Unit::kBytes, lane), 0);
+        }
       });
 
     // [warp][token][row]; one barrier a tile: the other half of the sums is free by then.

@@ -22,8 +22,8 @@ template <class Scales> struct Operands<E2m1Unit<Scales>> {
   struct Held { uint32_t words[4]; __nv_bfloat162 low, high; };
   __device__ static Held open(const std::byte* unit, int lane) {
     const uint4 codes = reinterpret_cast<const uint4*>(unit)[lane];
-    const uint32_t scales = reinterpret_cast<const uint16_t*>(unit + 512)[Scales::index(lane)];
-    return {{codes.x, codes.y, codes.z, codes.w}, Unit::scale_pair(scales, 0), Unit::scale_pair(scales, 1)};
+    const uint8_t* const scales = reinterpret_cast<const uint8_t*>(unit + 512) + 2 * Scales::index(lane);
+    return {{codes.x, codes.y, codes.z, codes.w}, Unit::scale_pair(scales[0]), Unit::scale_pair(scales[1])};
   }
   __device__ static void take(uint32_t (&a)[4], const Held& held, int t) {
 #pragma unroll

@@ -80,8 +80,8 @@ struct E4m3Scales {
     const uint32_t top = mantissa >= 4 ? 2 : mantissa >= 2 ? 1 : 0;          // mantissa * 2^-9 = 2^(top - 9) * (1 + rest)
     return (top + 1) << 3 | ((mantissa << (3 - top)) & 7);
   }
-  // The bits of the scale times 2^118, twice; `which`: of row g or row g + 8.
-  __device__ static uint32_t pair(uint32_t scales, int which) { return __byte_perm(scales, 0, which == 0 ? 0x4040 : 0x4141) * 16 + 0x75807580u; }
+  // The bits of the scale times 2^118, twice: a multiplication, which leaves the integer pipe to the codes.
+  __device__ static uint32_t pair(uint8_t scale) { return scale * 0x00100010u + 0x75807580u; }
 };
 
 // Scales of mxfp4, 2^(e - 127), as the exponent of the bf16 that is 2^126 times as large: then an operand is the very number of the file, for every scale up to 2, and there is
@@ -94,7 +94,7 @@ struct E8m0Scales {
   static constexpr uint32_t kLargest = 128;
   __host__ __device__ static int index(int lane) { return lane % 4 / 2 * 8 + lane / 4; }
   __host__ __device__ static uint32_t place(uint32_t e8m0) { return e8m0 <= kLargest ? e8m0 + 126 : 0; }
-  __device__ static uint32_t pair(uint32_t scales, int which) { return __byte_perm(scales, 0, which == 0 ? 0x4040 : 0x4141) << 7; }
+  __device__ static uint32_t pair(uint8_t scale) { return scale * 0x00800080u; }
 };
 
 // e2m1 codes whose scales multiply them on the way to the tensor cores, without rounding. A code's bits dropped into a bf16's exponent and mantissa give its value times 2^-126
@@ -105,13 +105,14 @@ struct E2m1Unit {
   static constexpr bool kHalves = false;
   static constexpr int kScales = 0;
   static constexpr float kFactor = Scales::kFactor;
-  struct Held { uint4 codes; uint16_t scales; };
+  struct Held { uint4 codes; uint8_t low, high; };                          // scales of rows g and g + 8
   template <class From = Streamed>
   __device__ static Held load(const std::byte* unit, int lane) {
-    return {From::get(reinterpret_cast<const uint4*>(unit) + lane), From::get(reinterpret_cast<const uint16_t*>(unit + 512) + Scales::index(lane))};
+    const uint8_t* const scales = reinterpret_cast<const uint8_t*>(unit + 512) + 2 * Scales::index(lane);
+    return {From::get(reinterpret_cast<const uint4*>(unit) + lane), From::get(scales), From::get(scales + 1)};
   }
-  __device__ static __nv_bfloat162 scale_pair(uint32_t scales, int which) {
-    const uint32_t bits = Scales::pair(scales, which);
+  __device__ static __nv_bfloat162 scale_pair(uint8_t scale) {
+    const uint32_t bits = Scales::pair(scale);
     return *reinterpret_cast<const __nv_bfloat162*>(&bits);
   }
   __device__ static uint32_t decode(uint32_t word, int pair, __nv_bfloat162 scale) {
@@ -134,7 +135,7 @@ struct E2m1Unit {
   }
   template <int NT>
   __device__ static void multiply(float (&acc)[NT][4], const Held& held, const uint32_t (&b)[NT][8]) {
-    const __nv_bfloat162 low = scale_pair(held.scales, 0), high = scale_pair(held.scales, 1);
+    const __nv_bfloat162 low = scale_pair(held.low), high = scale_pair(held.high);
     const uint32_t words[4] = {held.codes.x, held.codes.y, held.codes.z, held.codes.w};
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
