@@ -294,6 +294,36 @@ TEST_F(Cuda, NeighboursInOneKernelGiveTheBitsOfOneByOne) {
   }
 }
 
+// The norm writes what the matmul of several tokens reads, in its order.
+TEST_F(Cuda, ANormBeforeSeveralTokensGivesTheBitsOfOneByOne) {
+  Rng rng(14);
+  const int n_out = 80;
+  for (const FormatId format : {FormatId::bf16, FormatId::q8_0})               // inputs as a row has them, and in halves
+    for (const int d : {64, 576, 1024, 2112, 4096, 4160, 8192, 8256})
+      for (const bool weighted : {true, false}) {
+        if (!weighted && d != 576) continue;
+        const auto w = encode(random_matrix(rng, n_out, d), format);
+        const Matrix x = random_matrix(rng, 32, d), norm = random_matrix(rng, 1, d);
+        auto backend = make_cuda_backend({.graphs = false});
+        const Weight prepared = backend->prepare(w->stored, {});
+        const Tensor tx = put(*backend, x), tn = put(*backend, norm);
+        for (const int n : {9, 17, 32}) {
+          const Tensor normed = backend->allocate_f32(n, d);
+          Matrix results[2];
+          for (int way = 0; way < 2; ++way) {
+            const Tensor out = backend->allocate_f32(n, n_out);
+            const AddNorm add_norm{.out = normed, .x = tx.slice_rows(0, n), .weight = weighted ? tn : Tensor{}, .eps = 1e-5f, .weight_offset = 0.5f};
+            const std::vector<Op> ops = {add_norm, Matmul{.out = {out}, .x = normed, .w = {&prepared}}};
+            if (way == 0) run_step(*backend, plain_step(n), ops);
+            else
+              for (const Op& op : ops) run_step(*backend, plain_step(n), {op});
+            results[way] = get(*backend, out);
+          }
+          expect_same(results[0], results[1], std::to_string(d) + " wide, " + std::to_string(n) + " tokens, " + std::string(ridge::format(format).name));
+        }
+      }
+}
+
 // Two layers of attention and MLP in one step, again and again as a graph, and op by op. Sequences of one row and of several, over pages with a past.
 TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
   Rng rng(15);

@@ -5,6 +5,7 @@
 
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/activation.h"
+#include "cuda/lib/async_copy.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/mma.h"
 #include "cuda/lib/row_norm.h"
@@ -151,6 +152,41 @@ __global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_con
     *reinterpret_cast<uint4*>(tiles + tile_place(t, 64 * (i / 8), n_units) / 128 * 128 + i % 8 * 16) = reinterpret_cast<const uint4*>(row_of_tiles)[i];
 }
 
+// The same before a matmul of several tokens, an rms norm straight into lanes, with nothing to add. A matmul of several tokens that comes first leaves some multiprocessors
+// empty (four of 132 with 4096 rows), and they take the 32 rows of a step as long as a thread has 32 registers: then the norm waits there with its weights, which lie in
+// shared memory for that, and the matmul after it finds the others free and fills its rings meanwhile. Many blocks on few multiprocessors: every instruction counts.
+template <int kOwn>
+__global__ void __launch_bounds__(kNormThreads, kOwn <= 4 ? 8 : 4) norm_to_lanes_kernel(const __grid_constant__ AddNorm op, const __grid_constant__ Lanes lanes) {
+  constexpr int kStep = 4 * kNormThreads;
+  __shared__ float shared[8];
+  extern __shared__ float4 weights[];
+  start_dependents();
+  const int n = int(op.x.cols), first = 4 * int(threadIdx.x);
+  const float* const weight = reinterpret_cast<const float*>(op.weight.data) + first;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i)
+    if (first + i * kStep < n) copy_chunk(weights + threadIdx.x + i * kNormThreads, weight + i * kStep);
+  commit_chunks();
+  await_predecessors();
+  const float* const x = reinterpret_cast<const float*>(op.x.data + blockIdx.x * op.x.stride) + first;
+  float4 own[kOwn];
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) own[i] = first + i * kStep < n ? __ldcg(reinterpret_cast<const float4*>(x + i * kStep)) : float4{0, 0, 0, 0};
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) squares = add_squares(squares, own[i]);
+  const float factor = rms_factor(group_sum(squares, shared, 0), n, op.eps);
+  await_chunks<0>();
+  const auto normed = [&](float v, float by) { return v * factor * (by + op.weight_offset); };
+  std::byte* to = lanes.at(blockIdx.x, first);
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i, to += lanes.bytes_of(kStep)) {
+    if (first + i * kStep >= n) break;
+    const float4 w = weights[threadIdx.x + i * kNormThreads];
+    *reinterpret_cast<uint2*>(to) = {pack_bf16(normed(own[i].x, w.x), normed(own[i].y, w.y)), pack_bf16(normed(own[i].z, w.z), normed(own[i].w, w.w))};
+  }
+}
+
 // A warp takes a head. Without mean and bias the bits are those of norm_head (lib/rotate.h).
 __global__ void head_norm_kernel(HeadNorm op) {
   follow();
@@ -232,6 +268,10 @@ void embed(const Embed& op, const Launch& l) {
 void add_norm(const AddNorm& op, std::byte* tiles, const Lanes& lanes, const Launch& l) {
   if (op.out.rows == 0) return;
   const int64_t n = op.x.cols, chunk = 4 * kNormThreads;
+  if (lanes.data && op.kind == NormKind::rms && op.weight && !op.bias && !op.pending && n <= 8 * chunk) {
+    const auto kernel = n <= 2 * chunk ? norm_to_lanes_kernel<2> : n <= 4 * chunk ? norm_to_lanes_kernel<4> : norm_to_lanes_kernel<8>;
+    return launch_kernel(kernel, op.out.rows, kNormThreads, int(n * 4), l.stream, op, lanes);
+  }
   const auto kernel = n <= chunk ? add_norm_kernel<1> : n <= 2 * chunk ? add_norm_kernel<2> : n <= 4 * chunk ? add_norm_kernel<4> : n <= 8 * chunk ? add_norm_kernel<8> : add_norm_kernel<16>;
   launch_kernel(kernel, op.out.rows, kNormThreads, tiles ? int((n + 63) / 64 * 128) : 0, l.stream, op, tiles, lanes);
 }
