@@ -26,15 +26,16 @@ constexpr int kScoreStride = kFlashTile + 8, kWeightStride = kFlashTile / 2 + 4;
 template <class T>
 constexpr int kAhead = kIsFp8<T> ? 2 * kPieces : kPieces;
 
-// Shared memory: [warp] a ring of pieces, chunk c of row r at c ^ (r % 8), in fp8 at fp8_place, and then the tile's scales of K and of V | queries as operands [16] |
-// the row's new K and V, and in fp8 their scales | then by the heads of the group: results of a round, twice: [warp][head] o of kDim, m, l | o of the rounds before [head] |
-// their m and l, twice [head] | [warp][head] scores of a tile | [warp][head] its weights as operands.
+// Shared memory: [warp] a ring of pieces, chunk c of row r at c ^ (r % 8), in fp8 at fp8_place, and then the tile's scales of K and of V | the row's new K and V, and
+// in fp8 their scales | then by the heads of the group: results of a round, twice: [warp][head] o of kDim, m, l | o of the rounds before [head], and before the first its query as
+// an operand | their m and l, twice [head] | [warp][head] scores of a tile | [warp][head] its weights as operands.
 template <class T, int kDim>
 struct Layout {
   static constexpr int kDepth = kIsFp8<T> ? 8 : 4, kRowBytes = (kIsFp8<T> ? 1 : 2) * kDim, kPieceBytes = kPiece * kRowBytes;
   static constexpr int kRingBytes = kDepth * kPieceBytes + (kIsFp8<T> ? 2 * kFlashTile * 4 : 0);
-  static constexpr int kQueryStride = 2 * kDim + 16, kQueriesAt = kWarps * kRingBytes, kFreshAt = kQueriesAt + 16 * kQueryStride, kHeadsAt = kFreshAt + 2 * kRowBytes + 16;
+  static constexpr int kFreshAt = kWarps * kRingBytes, kHeadsAt = kFreshAt + 2 * kRowBytes + 16, kQueryStride = 2 * kDim + 16;
   static constexpr int kResultStride = kDim + 8, kResults = 2 * kWarps * kResultStride, kStates = 4;      // words
+  static_assert(kQueryStride <= kDim * 4);
   static constexpr int bytes(int share) { return kHeadsAt + share * (kResults + kDim + kStates + kWarps * (kScoreStride + kWeightStride)) * 4; }
 };
 
@@ -194,7 +195,7 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
   };
   uint32_t queries[kDim / 16][4];
   if constexpr (kRotates) {
-    std::byte* const operands = memory + L::kQueriesAt;
+    std::byte* const operands = reinterpret_cast<std::byte*>(totals);
     NewHeads<T, kDim> heads{op, rotation, kv_head, row, share, warp, lane};
     heads.begin();
     const int32_t own_page = pages[position >> page_bits];
@@ -204,9 +205,9 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
     await_predecessors();
     heads.finish(operands, fresh, own_page, position & page_mask);
     __syncthreads();
-    // Rows beyond the heads there are say nothing to the others: they are left as they lie.
+    // Rows beyond the heads there are say nothing to the others: any will do.
 #pragma unroll
-    for (int k = 0; k < kDim / 16; ++k) load_four_matrices<false>(queries[k], operands + lane % 16 * L::kQueryStride + k * 32 + lane / 16 * 16);
+    for (int k = 0; k < kDim / 16; ++k) load_four_matrices<false>(queries[k], operands + min(lane % 16, share - 1) * L::kQueryStride + k * 32 + lane / 16 * 16);
   } else {
     // K of earlier steps depends on nothing in this one.
     const bool early = asked_tile * kFlashTile + (kDepth - 1) * kPiece <= seq.n_context - seq.n_rows;
@@ -373,7 +374,7 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
       }
       if (base + kWarps <= last_tile) {
         *total = o;
-        states[parity * share + head] = state;                               // the same from every thread of the head
+        if (d == 0) states[parity * share + head] = state;
         continue;
       }
       const int number = kv_head * share + head, at = number * kDim + d;
