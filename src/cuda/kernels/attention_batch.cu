@@ -128,8 +128,8 @@ struct NewHeads {
 
 // kRotates: `fresh` is made here, and positions before it are copied; otherwise all that a row sees lies in its pages.
 template <class T, int kDim, bool kRotates>
-__global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ Lanes lanes,
-                                                                 const __grid_constant__ StepView step, int share, [[maybe_unused]] Mark mark) {
+__global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation,
+                                                                 const __grid_constant__ Lanes lanes, const __grid_constant__ StepView step, int share, [[maybe_unused]] Mark mark) {
   using L = Layout<T, kDim>;
   constexpr int kDepth = L::kDepth, kRowBytes = L::kRowBytes, kPieceBytes = L::kPieceBytes, kChunks = kRowBytes / 16, kAtOnce = 32 / kChunks;
   extern __shared__ __align__(1024) std::byte memory[];
@@ -177,7 +177,8 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
         if (piece < kPieces && lane < 8) {                                   // four positions a lane
           const int plane = lane / 4, p = begin + lane % 4 * 4;
           const int n = p + 4 > seen.from ? min(max(copied_to - p, 0), 4) : 0;
-          copy_part_of_chunk(scales + plane * kFlashTile + piece * kPiece + lane % 4 * 4, op.kv.scales(plane, of_piece) + int64_t{(kv_head << page_bits) + (p & page_mask)} * 4, n * 4);
+          const std::byte* const four = op.kv.scales(plane, of_piece) + int64_t{(kv_head << page_bits) + (p & page_mask)} * 4;
+          copy_part_of_chunk(scales + plane * kFlashTile + piece * kPiece + lane % 4 * 4, four, n * 4);
         }
       }
     }
@@ -418,8 +419,9 @@ void launch(const PagedAttention& op, const Rotation& rotation, const Lanes& lan
 // Where the blocks are enough for all multiprocessors and no context is so long that the others would wait for its block: 32 sequences behind 8192 stream at 0.95 of the bandwidth, at
 // 0.80 in tiles that are folded afterwards.
 bool batch_attention_takes(const PagedAttention& op, const Launch& l) {
-  return flash_supports(op) && op.q.rows > kFewTokens && op.q.rows <= l.n_few_rows && op.q.rows * op.n_kv_heads * 8 >= l.n_sms * 7 && l.max_context <= (l.even ? kMaxEvenContext : kMaxContext) &&
-         with_form(op, [&]<class T, int kDim>(T, std::integral_constant<int, kDim>) { return Layout<T, kDim>::bytes(share_of(op)); }) <= l.max_shared_bytes;
+  const auto bytes = [&]<class T, int kDim>(T, std::integral_constant<int, kDim>) { return Layout<T, kDim>::bytes(share_of(op)); };
+  return flash_supports(op) && op.q.rows > kFewTokens && op.q.rows <= l.n_few_rows && op.q.rows * op.n_kv_heads * 8 >= l.n_sms * 7 &&
+         l.max_context <= (l.even ? kMaxEvenContext : kMaxContext) && with_form(op, bytes) <= l.max_shared_bytes;
 }
 
 void batch_attention(const PagedAttention& op, const Lanes& lanes, const Launch& l) { launch<false>(op, {}, lanes, l); }
