@@ -104,10 +104,12 @@ class CudaBackend final : public Backend {
     CUDA_TRY(cudaMemcpyAsync(device_step_, pinned, kStepHead + step.used().size(), cudaMemcpyHostToDevice, stream_));
     int longest = 256, n_few = 0;
     int64_t in_all = 0, longest_context = 0;
+    launch_.single_rows = true;
     for (const StepSeq& s : step.seqs()) {
       while (longest < s.n_context) longest *= 2;
       in_all += s.n_context, longest_context = std::max(longest_context, int64_t{s.n_context});
       if (s.n_rows < kFlashManyRows) n_few += s.n_rows;
+      if (s.n_rows != 1) launch_.single_rows = false;
     }
     int few_bucket = n_few > 0 ? 1 : 0;                                     // the rest of the step's rows varies between steps of one shape
     while (few_bucket < n_few) few_bucket *= 2;
@@ -126,7 +128,7 @@ class CudaBackend final : public Backend {
     launch_.max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - 16384;
     if (step.draws() && !launch_.choices.tops) CUDA_TRY(cudaMallocHost(&launch_.choices.tops, 2 * launch_.choices.rows * sizeof(TopLogits)));
     draws_ = step.draws() && launch_.choices.tokens;
-    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket, launch_.even, draws_};
+    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket, launch_.even, launch_.single_rows, draws_};
     ops_.clear();
     // A graph of this shape starts at once, while the host still names the ops; submit() sees whether they are the captured ones.
     const auto known = graphs_.find(key_);
@@ -245,7 +247,7 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  using Key = std::tuple<int, int, int, int, bool, bool>;                    // tokens, logit rows, context bucket, rows of sequences with few, even contexts, whether it draws
+  using Key = std::tuple<int, int, int, int, bool, bool, bool>;              // tokens, logit rows, context bucket, rows of sequences with few, even contexts, single rows, whether it draws
   // What steps use by turns: the block that is copied to the device, the event of its end, how many rows it chooses from, and whether it draws.
   struct Turn { std::byte* pinned_step = nullptr; cudaEvent_t done = nullptr; int n_peaks = 0; bool draws = false; };
   struct Graph { cudaGraphExec_t exec = nullptr; uint64_t print = 0; };      // print: of the ops it was captured from

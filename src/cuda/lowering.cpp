@@ -61,9 +61,10 @@ class Lowering {
 
   size_t emit_rope(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, size_t i) {
     const auto* a = at<PagedAttention>(i + 1);
-    if (a && op.k && a->q.rows <= kFewTokens && a->q.data == op.q.data && a->q.rows == op.q.rows && a->n_heads == op.n_heads && a->n_kv_heads == op.n_kv_heads && a->head_dim == op.head_dim &&
-        a->kv.base == op.kv.base && a->kv.offsets == op.kv.offsets && a->kv.group == op.kv.group && decode_attention_takes(*a, launch_))
-      return decode_attention(*a, op, q_norm, k_norm, launch_), 2;
+    const bool joined = a && op.k && a->q.data == op.q.data && a->q.rows == op.q.rows && a->n_heads == op.n_heads && a->n_kv_heads == op.n_kv_heads && a->head_dim == op.head_dim &&
+                        a->kv.base == op.kv.base && a->kv.offsets == op.kv.offsets && a->kv.group == op.kv.group;
+    if (joined && batch_attention_rotates(*a, op, launch_)) return batch_attention(*a, op, q_norm, k_norm, lanes_of(a->out, i + 1, launch_.matmul_scratch), launch_), 2;
+    if (joined && a->q.rows <= kFewTokens && decode_attention_takes(*a, launch_)) return decode_attention(*a, op, q_norm, k_norm, launch_), 2;
     return rope_store(op, q_norm, k_norm, launch_), 1;
   }
 

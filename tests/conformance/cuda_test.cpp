@@ -294,15 +294,45 @@ TEST_F(Cuda, NeighboursInOneKernelGiveTheBitsOfOneByOne) {
   }
 }
 
+// The norm writes what the matmul of several tokens reads, in its order.
+TEST_F(Cuda, ANormBeforeSeveralTokensGivesTheBitsOfOneByOne) {
+  Rng rng(14);
+  const int n_out = 80;
+  for (const FormatId format : {FormatId::bf16, FormatId::q8_0})               // inputs as a row has them, and in halves
+    for (const int d : {64, 576, 1024, 2112, 4096, 4160, 8192, 8256})
+      for (const bool weighted : {true, false}) {
+        if (!weighted && d != 576) continue;
+        const auto w = encode(random_matrix(rng, n_out, d), format);
+        const Matrix x = random_matrix(rng, 32, d), norm = random_matrix(rng, 1, d);
+        auto backend = make_cuda_backend({.graphs = false});
+        const Weight prepared = backend->prepare(w->stored, {});
+        const Tensor tx = put(*backend, x), tn = put(*backend, norm);
+        for (const int n : {9, 17, 32}) {
+          const Tensor normed = backend->allocate_f32(n, d);
+          Matrix results[2];
+          for (int way = 0; way < 2; ++way) {
+            const Tensor out = backend->allocate_f32(n, n_out);
+            const AddNorm add_norm{.out = normed, .x = tx.slice_rows(0, n), .weight = weighted ? tn : Tensor{}, .eps = 1e-5f, .weight_offset = 0.5f};
+            const std::vector<Op> ops = {add_norm, Matmul{.out = {out}, .x = normed, .w = {&prepared}}};
+            if (way == 0) run_step(*backend, plain_step(n), ops);
+            else
+              for (const Op& op : ops) run_step(*backend, plain_step(n), {op});
+            results[way] = get(*backend, out);
+          }
+          expect_same(results[0], results[1], std::to_string(d) + " wide, " + std::to_string(n) + " tokens, " + std::string(ridge::format(format).name));
+        }
+      }
+}
+
 // Two layers of attention and MLP in one step, again and again as a graph, and op by op. Sequences of one row and of several, over pages with a past.
 TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
   Rng rng(15);
-  struct Case { Storage how; FormatId kv; int head_dim, n_heads, n_kv_heads, window, page_size; bool norms; std::vector<SeqPlan> seqs; };
+  struct Case { Storage how; FormatId kv; int head_dim, n_heads, n_kv_heads, window, page_size; bool norms; std::vector<SeqPlan> seqs; float softcap = 0; };
   std::vector<Case> cases = {
       {{FormatId::nvfp4}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{300, 1}}},
       {{FormatId::bf16}, FormatId::bf16, 128, 4, 4, 0, 16, false, {{127, 1}, {128, 1}, {5, 1}}},
       {{FormatId::q8_0}, FormatId::f16, 64, 6, 2, 150, 32, true, {{400, 3}, {0, 2}, {255, 1}}},
-      {{FormatId::bf16}, FormatId::fp8_e4m3, 128, 8, 2, 0, 64, true, {{300, 1}, {127, 3}, {0, 2}}},
+      {{FormatId::bf16}, FormatId::fp8_e4m3, 128, 8, 2, 0, 64, true, {{300, 1}, {127, 3}, {0, 2}}, 5.0f},
       {{FormatId::q8_0}, FormatId::fp8_e4m3, 64, 6, 2, 150, 32, true, {{401, 3}, {0, 2}, {255, 1}}},
       {{FormatId::nvfp4}, FormatId::fp8_e4m3, 128, 16, 8, 0, 64, false, {{2003, 1}}},
       {{FormatId::nvfp4}, FormatId::fp8_e4m3, 64, 4, 1, 0, 16, true, {{5001, 1}, {130, 4}}},
@@ -316,12 +346,20 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
       {{FormatId::mxfp4, Planes::mxfp4_planes}, FormatId::bf16, 64, 10, 5, 0, 64, true, {{300, 1}}},
       {{FormatId::q4_1}, FormatId::bf16, 128, 8, 2, 0, 64, false, {{100, 1}, {5, 3}}},
   };
-  // As many sequences as have an attention kernel of their own.
-  for (const FormatId format : {FormatId::nvfp4, FormatId::bf16}) {
-    Case many{{format}, FormatId::bf16, 128, 16, 8, 0, 64, true, {}};
-    for (int i = 0; i < (format == FormatId::bf16 ? 16 : 30); ++i) many.seqs.push_back({37 * i, 1});
-    cases.push_back(many);
-  }
+  // As many sequences as have an attention kernel of their own, which also rotates and stores where each has one row: at every place in a piece and in a tile, with tiles for
+  // more than one round, and with a neighbour of two rows.
+  const auto add_many = [&](Case c, int n, int by, int n_rows_of_one = 1) {
+    for (int i = 0; i < n; ++i) c.seqs.push_back({by * i, i == 5 ? n_rows_of_one : 1});
+    cases.push_back(c);
+  };
+  add_many({{FormatId::nvfp4}, FormatId::bf16, 128, 16, 8, 0, 64, true, {}}, 30, 37);
+  add_many({{FormatId::bf16}, FormatId::bf16, 128, 16, 8, 0, 64, true, {}}, 16, 37);
+  add_many({{FormatId::nvfp4}, FormatId::bf16, 128, 32, 8, 0, 64, true, {}}, 32, 17, 2);
+  add_many({{FormatId::nvfp4}, FormatId::fp8_e4m3, 128, 32, 8, 0, 64, true, {}}, 32, 21);
+  add_many({{FormatId::nvfp4}, FormatId::fp8_e4m3, 64, 5, 5, 130, 16, false, {}}, 31, 23);
+  add_many({{FormatId::q8_0}, FormatId::f16, 64, 18, 6, 1, 32, true, {}}, 29, 19);
+  add_many({{FormatId::q8_0}, FormatId::f16, 128, 64, 4, 200, 16, false, {}, 5.0f}, 32, 18);
+  add_many({{FormatId::bf16}, FormatId::bf16, 64, 9, 3, 0, 16, true, {}}, 40, 13);
   for (size_t number = 0; number < cases.size(); ++number) {
     const Case& c = cases[number];
     const int d = 576, d_ff = 1216, d_q = c.n_heads * c.head_dim, d_kv = c.n_kv_heads * c.head_dim;
@@ -360,7 +398,7 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
         ops.push_back(RopeStore{.q = tq, .k = tk, .v = tv, .angles = angles, .n_heads = c.n_heads, .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim, .v_dim = c.head_dim, .n_rot = c.head_dim,
                                 .kv = kv[layer]});
         ops.push_back(PagedAttention{.out = seen, .q = tq, .kv = kv[layer], .n_heads = c.n_heads, .n_kv_heads = c.n_kv_heads, .head_dim = c.head_dim, .v_dim = c.head_dim,
-                                     .scale = 1 / std::sqrt(float(c.head_dim)), .window = c.window, .softcap = number == 3 ? 5.0f : 0.0f});
+                                     .scale = 1 / std::sqrt(float(c.head_dim)), .window = c.window, .softcap = c.softcap});
         ops.push_back(Matmul{.out = {pending}, .x = seen, .w = {&o}});
         ops.push_back(AddNorm{.out = normed, .x = tx, .pending = pending, .weight = tn, .eps = 1e-5f});
         ops.push_back(Matmul{.out = {tg, tu}, .x = normed, .w = {&gate, &up}});

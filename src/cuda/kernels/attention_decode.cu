@@ -29,13 +29,6 @@ template <class T>
 constexpr int kWalksAtOnce = kIsFp8<T> ? 4 : 2;                             // blocks of four warps on a multiprocessor: tiles of half the bytes take twice as many
 constexpr int kWeightStride = kFlashTile / 2 + 4, kSumStride = kFlashTile + 8;      // words a row of p: as operands, and in f32 for their sum
 
-struct Rotation {                                                           // of what the projections left in op.q, k and v
-  Tensor k, v, angles;
-  NormOfHeads q_norm, k_norm;
-  int n_rot;
-  RopeStyle style;
-};
-
 template <class T, int kDim>
 constexpr int kRowBytesOf = (kIsFp8<T> ? 1 : 2) * kDim;
 template <class T, int kDim>
@@ -64,12 +57,6 @@ template <class T, int kDim, bool kFolds>
 constexpr int kSharedBytes = kFoldedAt<T, kDim> + (kFolds ? int(sizeof(Folded<kDim>)) : 0);
 
 static_assert(sizeof(Shared<E4m3, 64>) % 16 == 0 && sizeof(Shared<E4m3, 128>) % 16 == 0, "scales are copied by 16 bytes");
-
-template <class T>
-__device__ T rounded(float v) {
-  if constexpr (std::is_same_v<T, __half>) return __float2half_rn(v);
-  else return __float2bfloat16_rn(v);
-}
 
 // kFolds: the blocks of a row and KV head are a cluster, with a tile for each at most, and write the result.
 template <class T, int kDim, bool kRotates, int kWarps, bool kFolds>
@@ -494,7 +481,7 @@ bool decode_attention_takes(const PagedAttention& op, const Launch& l) {
 void decode_attention(const PagedAttention& op, const Launch& l) { launch<false>(op, {}, l); }
 
 void decode_attention(const PagedAttention& op, const RopeStore& rope, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& l) {
-  launch<true>(op, {rope.k, rope.v, rope.angles, norm_of_heads(q_norm, op.head_dim), norm_of_heads(k_norm, op.head_dim), rope.n_rot, rope.style}, l);
+  launch<true>(op, rotation_of(rope, q_norm, k_norm), l);
 }
 
 }  // namespace ridge::cuda

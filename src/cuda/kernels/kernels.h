@@ -43,6 +43,7 @@ struct Launch {
   int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for
   int compute_capability;                    // 90: sm_90
   bool even;                                 // the step's contexts are half as long as the longest, on average, or longer
+  bool single_rows;                          // every sequence has one row in this step
   int n_few_rows;                            // at least the rows of sequences with few rows in this step (kernels/flash.h); all rows, or a power of two
   Mark mark;                                 // left by kernels that put K and V into pages: once a layer
 };
@@ -96,6 +97,9 @@ void decode_attention(const PagedAttention& op, const RopeStore& rope, const Hea
 // And for a step of many sequences with few rows each; no scratch.
 bool batch_attention_takes(const PagedAttention& op, const Launch& launch);
 void batch_attention(const PagedAttention& op, const Lanes& lanes, const Launch& launch);     // lanes: its out, and nowhere else
+// With what comes before it, as above, for heads that rotate whole and by halves.
+bool batch_attention_rotates(const PagedAttention& op, const RopeStore& rope, const Launch& launch);
+void batch_attention(const PagedAttention& op, const RopeStore& rope, const HeadNorm* q_norm, const HeadNorm* k_norm, const Lanes& lanes, const Launch& launch);
 
 // Scratch that paged_attention needs in this step.
 int64_t attention_scratch_needed(const PagedAttention& op, const Launch& launch);

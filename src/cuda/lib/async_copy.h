@@ -26,6 +26,13 @@ __device__ inline void commit_chunks() { asm volatile("cp.async.commit_group;" :
 template <int kPending>
 __device__ inline void await_chunks() { asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory"); }
 
+// Contiguous bytes (a multiple of 16) on their way as far as the second-level cache; nothing before sm_90.
+__device__ inline void prefetch_bulk([[maybe_unused]] const void* from, [[maybe_unused]] int n_bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(n_bytes) : "memory");
+#endif
+}
+
 #if __CUDA_ARCH__ >= 900
 
 using Barrier = uint64_t;

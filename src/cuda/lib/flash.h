@@ -45,6 +45,12 @@ __device__ inline uint32_t pack(float low, float high) {
   }
 }
 
+template <class T>
+__device__ inline T rounded(float v) {
+  if constexpr (std::is_same_v<T, __half>) return __float2half_rn(v);
+  else return __float2bfloat16_rn(v);
+}
+
 // From a score to an exponent of two: caps are applied to scores beforehand.
 __device__ inline float exponent_factor(const PagedAttention& op) { return op.softcap > 0 ? kLog2e : __fmul_rn(op.scale, kLog2e); }
 

@@ -12,6 +12,17 @@ inline NormOfHeads norm_of_heads(const HeadNorm* op, int head_dim) {
   return op ? NormOfHeads{op->weight.f32(), op->weight.cols == head_dim ? 0 : head_dim, op->eps, op->weight_offset} : NormOfHeads{};
 }
 
+// For attention that does it on the way: q of PagedAttention, and these, are as the projections left them.
+struct Rotation {
+  Tensor k, v, angles;
+  NormOfHeads q_norm, k_norm;
+  int n_rot;
+  RopeStyle style;
+};
+inline Rotation rotation_of(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm) {
+  return {op.k, op.v, op.angles, norm_of_heads(q_norm, op.head_dim), norm_of_heads(k_norm, op.head_dim), op.n_rot, op.style};
+}
+
 template <int kOwn>
 __device__ inline void norm_head(float (&value)[kOwn], const float (&weight)[kOwn], int dim, const NormOfHeads& norm) {
   const int lane = threadIdx.x % 32;
