@@ -49,6 +49,8 @@ struct Launch {
 
 void embed(const Embed& op, const Launch& launch);
 void add_norm(const AddNorm& op, std::byte* tiles, const Lanes& lanes, const Launch& launch);      // its out as the input of a matmul: for many tokens (lib/tiles.h), for several, or null
+bool norm_many_takes(const AddNorm& op);                                             // whether tiles may be made by the next one, which is for many tokens
+void norm_many(const AddNorm& op, std::byte* tiles, const Launch& launch);
 void head_norm(const HeadNorm& op, const Launch& launch);
 void rope_angles(const RopeAngles& op, const Launch& launch);
 // With norms: of q's and k's heads first (both of one head's width; rms with weights alone, lib/rotate.h), in the same kernel.

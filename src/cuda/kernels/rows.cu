@@ -231,6 +231,7 @@ void embed(const Embed& op, const Launch& l) {
 
 void add_norm(const AddNorm& op, std::byte* tiles, const Lanes& lanes, const Launch& l) {
   if (op.out.rows == 0) return;
+  if (tiles && norm_many_takes(op)) return norm_many(op, tiles, l);
   const int64_t n = op.x.cols, chunk = 4 * kNormThreads;
   const auto kernel = n <= chunk ? add_norm_kernel<1> : n <= 2 * chunk ? add_norm_kernel<2> : n <= 4 * chunk ? add_norm_kernel<4> : n <= 8 * chunk ? add_norm_kernel<8> : add_norm_kernel<16>;
   launch_kernel(kernel, op.out.rows, kNormThreads, tiles ? int((n + 63) / 64 * 128) : 0, l.stream, op, tiles, lanes);
