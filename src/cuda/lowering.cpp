@@ -35,7 +35,10 @@ class Lowering {
     if (batch_attention_takes(op, launch_)) return batch_attention(op, lanes_of(op.out, i, launch_.matmul_scratch), launch_), 1;
     if (decode_attention_takes(op, launch_)) return decode_attention(op, launch_), 1;
     const bool tiles = attention_tiles(op, launch_) && only_feeds_gemm(op.out, i);
-    paged_attention(op, tiles ? launch_.matmul_scratch : nullptr, launch_);
+    PagedAttention as_it_lies = op;
+    if (rounded_ == op.q.data) as_it_lies.q.format = op.kv.planes[0].format;
+    rounded_ = nullptr;
+    paged_attention(as_it_lies, tiles ? launch_.matmul_scratch : nullptr, launch_);
     if (tiles) tiled_ = op.out.data, tiles_ = launch_.matmul_scratch;
     return 1;
   }
@@ -64,7 +67,12 @@ class Lowering {
     if (a && op.k && a->q.rows <= kFewTokens && a->q.data == op.q.data && a->q.rows == op.q.rows && a->n_heads == op.n_heads && a->n_kv_heads == op.n_kv_heads && a->head_dim == op.head_dim &&
         a->kv.base == op.kv.base && a->kv.offsets == op.kv.offsets && a->kv.group == op.kv.group && decode_attention_takes(*a, launch_))
       return decode_attention(*a, op, q_norm, k_norm, launch_), 2;
-    return rope_store(op, q_norm, k_norm, launch_), 1;
+    // Attention of many rows alone (attention_tiles) takes rounded queries.
+    const bool rounds = a && a->q.data == op.q.data && a->q.rows == op.q.rows && a->q.stride == op.q.stride && a->n_heads == op.n_heads && a->head_dim == op.head_dim &&
+                        a->kv.planes[0].format == op.kv.planes[0].format && attention_tiles(*a, launch_) && rope_rounds_queries(op, launch_) && not_read_after(op.q, i + 1);
+    rope_store(op, q_norm, k_norm, rounds, launch_);
+    if (rounds) rounded_ = op.q.data;
+    return 1;
   }
 
   size_t emit(const AddNorm& op, size_t i) {
@@ -106,13 +114,15 @@ class Lowering {
   }
   const Matmul* only_feeds(const Tensor& t, size_t i) const {
     const auto* m = at<Matmul>(i + 1);
-    if (!m || m->x.data != t.data || m->x.rows != t.rows || m->x.cols != t.cols) return nullptr;
-    for (size_t j = i + 2; j < ops_.size(); ++j) {
+    return m && m->x.data == t.data && m->x.rows == t.rows && m->x.cols == t.cols && not_read_after(t, i + 1) ? m : nullptr;
+  }
+  // By an op after i, before one writes it anew.
+  bool not_read_after(const Tensor& t, size_t i) const {
+    for (size_t j = i + 1; j < ops_.size(); ++j) {
       const Access access = std::visit([&](const auto& op) { return access_of(op, t); }, ops_[j]);
-      if (access.reads) return nullptr;
-      if (access.writes) return m;
+      if (access.reads || access.writes) return !access.reads;
     }
-    return m;
+    return true;
   }
 
   // With what goes along, where the tokens are few or several.
@@ -164,6 +174,7 @@ class Lowering {
   std::byte* tiles_ = nullptr;
   const std::byte* in_lanes_ = nullptr;      // the same for several tokens
   std::byte* lanes_ = nullptr;
+  const std::byte* rounded_ = nullptr;       // queries that lie there in the format of K, for the attention that comes next
 };
 
 // The forms of the ops that the kernels know: those of the dense families.

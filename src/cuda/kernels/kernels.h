@@ -54,7 +54,9 @@ void norm_many(const AddNorm& op, std::byte* tiles, const Launch& launch);
 void head_norm(const HeadNorm& op, const Launch& launch);
 void rope_angles(const RopeAngles& op, const Launch& launch);
 // With norms: of q's and k's heads first (both of one head's width; rms with weights alone, lib/rotate.h), in the same kernel.
-void rope_store(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& launch);
+// rounds_queries, where rope_rounds_queries(): queries are left in the format of K, q.format of attention, in rows that start where those of f32 did.
+void rope_store(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, bool rounds_queries, const Launch& launch);
+bool rope_rounds_queries(const RopeStore& op, const Launch& launch);
 void paged_attention(const PagedAttention& op, std::byte* tiles, const Launch& launch);         // tiles: the same, where attention_tiles()
 bool attention_tiles(const PagedAttention& op, const Launch& launch);
 bool paged_attention_supports(const PagedAttention& op);                             // a function of the layer alone
