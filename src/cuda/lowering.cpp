@@ -97,7 +97,15 @@ class Lowering {
       tiled_ = act->out.data, tiles_ = launch_.activated;
       return 2;
     }
-    return matmul(op, tiles, launch_), 1;
+    const auto* next = at<AddNorm>(i + 1);
+    const bool adds = next && is_pending_of(*next, op) && next->x.rows == op.x.rows && gemm_takes(op, launch_) && not_read_after(op.out[0], i + 1);
+    if (adds) added_ = next;
+    return matmul(op, tiles, adds ? next : nullptr, launch_), 1;
+  }
+
+  // Whether all that a matmul makes is what a norm adds to its x.
+  static bool is_pending_of(const AddNorm& norm, const Matmul& op) {
+    return op.w[0] && !op.w[1] && !op.w[2] && norm.pending && norm.pending.data == op.out[0].data && norm.x.cols == op.w[0]->rows;
   }
 
   // Whether the op after i is a matmul of many tokens over `t`, and no other op reads it.
@@ -133,7 +141,7 @@ class Lowering {
     in_lanes_ = nullptr;
     if (few && !norm && activated_for_ == i && activated_ == op.x.data) around.x_bf16 = launch_.activated;
     size_t n_done = 1;
-    const bool two = op.w[0] && op.w[1] && !op.w[2], one = op.w[0] && !op.w[1] && !op.w[2];
+    const bool two = op.w[0] && op.w[1] && !op.w[2];
     const auto* act = at<Activate>(i + 1);
     const auto* next_norm = at<AddNorm>(i + 1);
     if (two && act && act->gate.data == op.out[0].data && act->up.data == op.out[1].data && act->out.cols == op.w[0]->rows && op.w[0]->rows == op.w[1]->rows && act->kind <= ActKind::relu) {
@@ -141,8 +149,7 @@ class Lowering {
       n_done = 2;
       if (few && act->out.cols % 64 == 0 && act->out.cols * 2 * op.x.rows <= launch_.activated_bytes) around.bf16_out = launch_.activated, activated_ = act->out.data, activated_for_ = i + 2;
       if (!few) around.out_lanes = lanes_of(act->out, i + 1, launch_.activated);
-    } else if (one && next_norm && next_norm->pending && next_norm->pending.data == op.out[0].data && next_norm->x.cols == op.w[0]->rows &&
-               !(norm && norm->x.data == next_norm->x.data)) {
+    } else if (next_norm && is_pending_of(*next_norm, op) && !(norm && norm->x.data == next_norm->x.data)) {
       around.residual = added_ = next_norm;
     }
     few ? matmul_few_tokens(op, around, launch_) : matmul_several_tokens(op, around, launch_);

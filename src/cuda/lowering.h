@@ -2,7 +2,7 @@
 // only tensors that the very next op overwrites or consumes (a gate before its activation, keys before their norm) may not be written.
 //
 //   norm, matmul                          the matmul's blocks norm their input themselves            up to 8 tokens
-//   matmul, norm with something pending   the matmul adds to the residual stream, the norm follows   up to 32 tokens
+//   matmul, norm with something pending   the matmul adds to the residual stream, the norm follows   up to 32 and from 65 tokens on
 //   gate and up matmul, activation        activated where the sums end                               up to 32 tokens
 //   head norms, rope and store            one kernel, where the norms are rms with weights alone        any number
 //   the same and attention                one kernel and its fold                                    up to 8 tokens

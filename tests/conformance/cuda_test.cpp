@@ -294,7 +294,7 @@ TEST_F(Cuda, NeighboursInOneKernelGiveTheBitsOfOneByOne) {
   }
 }
 
-// Two layers of attention and MLP in one step, again and again as a graph, and op by op. Sequences of one row and of several, over pages with a past.
+// Two layers of attention and MLP in one step, again and again as a graph, and op by op. Sequences of one row, of several and of many, over pages with a past.
 TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
   Rng rng(15);
   struct Case { Storage how; FormatId kv; int head_dim, n_heads, n_kv_heads, window, page_size; bool norms; std::vector<SeqPlan> seqs; };
@@ -315,6 +315,12 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
       {{FormatId::nvfp4, Planes::nvfp4_planes}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{100, 1}, {200, 1}, {300, 1}, {400, 1}, {500, 1}, {10, 1}, {20, 1}, {30, 1}, {40, 1}, {50, 1}}},
       {{FormatId::mxfp4, Planes::mxfp4_planes}, FormatId::bf16, 64, 10, 5, 0, 64, true, {{300, 1}}},
       {{FormatId::q4_1}, FormatId::bf16, 128, 8, 2, 0, 64, false, {{100, 1}, {5, 3}}},
+      // Prompts: more tokens than blocks stay for, so that each has several; with and without sequences of few rows among them.
+      {{FormatId::bf16}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{37, 1700}}},
+      {{FormatId::nvfp4}, FormatId::f16, 64, 10, 5, 150, 16, false, {{0, 500}, {130, 450}}},
+      {{FormatId::q8_0}, FormatId::bf16, 128, 4, 1, 0, 32, true, {{0, 450}}},
+      {{FormatId::fp8_e4m3, Planes::fp8_rows}, FormatId::fp8_e4m3, 128, 8, 2, 0, 64, true, {{5, 450}}},
+      {{FormatId::bf16}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{0, 500}, {70, 3}}},
   };
   // As many sequences as have an attention kernel of their own.
   for (const FormatId format : {FormatId::nvfp4, FormatId::bf16}) {
@@ -324,8 +330,8 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
   }
   for (size_t number = 0; number < cases.size(); ++number) {
     const Case& c = cases[number];
-    const int d = 576, d_ff = 1216, d_q = c.n_heads * c.head_dim, d_kv = c.n_kv_heads * c.head_dim;
     const PlannedStep plan = plan_step(c.seqs, {.page_size = c.page_size, .n_freqs = c.head_dim / 2, .seed = 5});
+    const int d = plan.step->n_tokens() < 65 ? 576 : 1152, d_ff = 1216, d_q = c.n_heads * c.head_dim, d_kv = c.n_kv_heads * c.head_dim;      // 1152: whole pairs of units
     std::vector<SeqPlan> all_past;
     for (const SeqPlan& s : c.seqs) all_past.push_back({0, s.n_past + s.n_rows});
     const PlannedStep store = plan_step(all_past, {.page_size = c.page_size, .n_freqs = c.head_dim / 2, .seed = 5});

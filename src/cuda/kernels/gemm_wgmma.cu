@@ -32,7 +32,7 @@ namespace {
 constexpr int kRows = 128, kTokens = kTileTokens, kChains = 8, kConsumers = 2, kThreads = 128 * (kConsumers + 1);
 constexpr int kTilesOfBlock = kRows / kTileRows;
 constexpr int kGroup = 16;                                                  // row blocks that run side by side over all tokens before the next ones
-constexpr int kPlain = -1;                                                  // no activation
+constexpr int kPlain = -1, kAdding = -2;                                    // in place of an activation: none; none, and the output is added to the residual stream
 constexpr int kSwapStride = 64 + 4, kSwapBytes = 2 * (kTokens / 2) * kSwapStride * 4;         // floats a token, so that lanes fall into different banks
 
 template <class Unit>
@@ -40,7 +40,7 @@ constexpr int kWeightBytes = kTilesOfBlock * Unit::kBytes;
 constexpr int kTotalBytes = kRows * kTokens * 4;
 static_assert(kTotalBytes >= kSwapBytes);                                   // they share their place
 template <class Unit, int kAct>
-constexpr int kEndBytes = Unit::kScales > 0 ? kTotalBytes : kAct == kPlain ? 0 : kSwapBytes;
+constexpr int kEndBytes = Unit::kScales > 0 ? kTotalBytes : kAct < 0 ? 0 : kSwapBytes;
 template <class Unit, int kAct>
 constexpr int kStages = (225 * 1024 - kEndBytes<Unit, kAct>) / (kWeightBytes<Unit> + kTileBytes);
 template <class Unit, int kAct>
@@ -82,11 +82,19 @@ __device__ float finished(float sum, float scale, float row_scale, const float* 
   return bias ? __fadd_rn(v, *bias) : v;
 }
 
+// The tile's part of the residual stream on its way to the second-level cache: asked for when it is needed, it would take a tile longer by the time that memory takes.
+__device__ void prefetch_residual(const GemmResidual& to, const Place& at, int n_rows, int n_tokens) {
+  for (int i = int(threadIdx.x); i < kTokens * (kRows / 32); i += kConsumers * 128) {
+    const int token = at.token_block * kTokens + i / (kRows / 32), row = at.row_block * kRows + i % (kRows / 32) * 32;
+    if (token < n_tokens && row < n_rows) asm volatile("prefetch.global.L2 [%0];" ::"l"(to.x + token * to.stride + row));
+  }
+}
+
 template <class Unit, int kAct>
 __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant__ GemmParts parts, const std::byte* x, std::byte* out_tiles, Grid grid, int n_tiles) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kDepth = kStages<Unit, kAct>;
-  constexpr bool kPairs = kAct != kPlain, kScaled = Unit::kScales > 0;
+  constexpr bool kPairs = kAct >= 0, kAdds = kAct == kAdding, kScaled = Unit::kScales > 0;
   extern __shared__ std::byte raw_shared[];
   __shared__ Barrier full[kDepth], empty[kDepth];
   std::byte* inputs = raw_shared + (-shared_address(raw_shared) & 1023);    // [stage][token][128 bytes]
@@ -149,6 +157,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
 #pragma unroll
       for (int j = 0; j < kTokens / 2; ++j) acc[j] = 0, total[j] = 0;
       for (int chain = 0; chain < kChains; ++chain) {
+        if (kAdds && chain + 1 == kChains) prefetch_residual(parts.residual, place(i, grid), parts.part[0].rows, grid.n_tokens);
         for (int u = chain; u < grid.n_units; u += kChains) {
           await(&full[stage], phase);
           const std::byte* unit = weights + stage * kWeightBytes<Unit> + warp * Unit::kBytes;
@@ -284,6 +293,18 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           if (row + 8 * r >= part.rows) break;
+          float* out = kAdds ? parts.residual.x : part.out;
+          int64_t stride = kAdds ? parts.residual.stride : part.out_stride;
+          out += first_token * stride + row + 8 * r;
+          if constexpr (kAdds) {                                             // asked for at once; `acc` is free. Beyond the last token: that one, in vain
+            asm volatile("" : "+l"(stride));                                 // or the compiler keeps all addresses for the other half, and spills 500 bytes
+            const float* from = out + min(0, n_left - 1) * stride;
+#pragma unroll
+            for (int j = 0; j < kTokens / 8; ++j) {
+              acc[2 * j] = __ldcg(from), acc[2 * j + 1] = __ldcg(from + (8 * j + 1 < n_left ? stride : 0));
+              if (8 * j + 8 < n_left) from += 8 * stride;
+            }
+          }
 #pragma unroll
           for (int j = 0; j < kTokens / 8; ++j) total[4 * j + 2 * r] = __fmul_rn(total[4 * j + 2 * r], part.scale), total[4 * j + 2 * r + 1] = __fmul_rn(total[4 * j + 2 * r + 1], part.scale);
           if (part.row_scales) {
@@ -296,16 +317,19 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
 #pragma unroll
             for (int j = 0; j < kTokens / 8; ++j) total[4 * j + 2 * r] = __fadd_rn(total[4 * j + 2 * r], bias), total[4 * j + 2 * r + 1] = __fadd_rn(total[4 * j + 2 * r + 1], bias);
           }
-          float* out = part.out + int64_t{first_token} * part.out_stride + row + 8 * r;
+          if constexpr (kAdds) {
+#pragma unroll
+            for (int j = 0; j < kTokens / 4; ++j) total[j / 2 * 4 + 2 * r + j % 2] = fmaf(parts.residual.scale, total[j / 2 * 4 + 2 * r + j % 2], acc[j]);
+          }
           // A branch for each store would cost more than the stores: 7 us a tile instead of 2.
           if (n_left >= kTokens) {
 #pragma unroll
-            for (int j = 0; j < kTokens / 8; ++j, out += 8 * part.out_stride) out[0] = total[4 * j + 2 * r], out[part.out_stride] = total[4 * j + 2 * r + 1];
+            for (int j = 0; j < kTokens / 8; ++j, out += 8 * stride) out[0] = total[4 * j + 2 * r], out[stride] = total[4 * j + 2 * r + 1];
           } else {
 #pragma unroll
-            for (int j = 0; j < kTokens / 8; ++j, out += 8 * part.out_stride) {
+            for (int j = 0; j < kTokens / 8; ++j, out += 8 * stride) {
               if (8 * j < n_left) out[0] = total[4 * j + 2 * r];
-              if (8 * j + 1 < n_left) out[part.out_stride] = total[4 * j + 2 * r + 1];
+              if (8 * j + 1 < n_left) out[stride] = total[4 * j + 2 * r + 1];
             }
           }
         }
@@ -326,7 +350,7 @@ void launch(GemmParts parts, const Tensor& x, std::byte* tiles, bool is_tiled, s
     parts.part[i].scale *= Unit::kFactor;
     n_row_blocks += (parts.part[i].rows + kRows - 1) / kRows;
   }
-  if (kAct != kPlain) n_row_blocks = parts.part[0].rows / 64;
+  if (kAct >= 0) n_row_blocks = parts.part[0].rows / 64;
   const int n_tiles = n_row_blocks * n_token_blocks;
   const auto kernel = gemm_kernel<Unit, kAct>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes<Unit, kAct>);
@@ -351,7 +375,10 @@ bool gemm_activates(const Matmul& op, const Activate& a, const Launch& l) {
 }
 
 void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& l) {
-  with_unit(first, [&](auto unit) { launch<decltype(unit), kPlain>(parts, x, tiles, is_tiled, nullptr, l); });
+  with_unit(first, [&](auto unit) {
+    if (parts.residual.x) launch<decltype(unit), kAdding>(parts, x, tiles, is_tiled, nullptr, l);
+    else launch<decltype(unit), kPlain>(parts, x, tiles, is_tiled, nullptr, l);
+  });
 }
 
 void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& l) {
