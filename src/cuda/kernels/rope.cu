@@ -196,8 +196,9 @@ __device__ void put_pairs(std::byte* to, const float (&v)[kOwn]) {
 // The same for many tokens of such heads, T: how K and V are stored. Dynamic shared memory: [stage][heads of q, of k, of v, then the angles], then where each of the
 // block's tokens goes.
 template <int kOwn, class T>
-__global__ void __launch_bounds__(kStayingWarps * 32, kStayingBlocks) rope_store_staying_kernel(const __grid_constant__ RopeStore op, const __grid_constant__ NormOfHeads q_norm, const __grid_constant__ NormOfHeads k_norm,
-                                                                                              const __grid_constant__ StepView step, Mark mark, int n_stages, bool rounds_queries) {
+__global__ void __launch_bounds__(kStayingWarps * 32, kStayingBlocks)
+    rope_store_staying_kernel(const __grid_constant__ RopeStore op, const __grid_constant__ NormOfHeads q_norm, const __grid_constant__ NormOfHeads k_norm, const __grid_constant__ StepView step, Mark mark,
+                              int n_stages, bool rounds_queries) {
 #if __CUDA_ARCH__ >= 900
   constexpr int kDim = 32 * kOwn, kHalf = kOwn / 2;
   extern __shared__ uint4 ring_memory[];
@@ -310,7 +311,8 @@ void launch_staying(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm*
   const int64_t stage_bytes = staying_stage_bytes(op), n_stages = std::min<int64_t>(kStayingStages, kStayingBytes / stage_bytes), bytes = n_stages * stage_bytes + n_turns * int64_t{sizeof(int2)};
   const auto launch = [&](auto kernel) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
-    launch_kernel(kernel, n_blocks, kStayingWarps * 32, int(bytes), l.stream, op, norm_of_heads(q_norm, op.head_dim), norm_of_heads(k_norm, op.head_dim), l.step, l.mark, int(n_stages), rounds_queries);
+    launch_kernel(kernel, n_blocks, kStayingWarps * 32, int(bytes), l.stream, op, norm_of_heads(q_norm, op.head_dim), norm_of_heads(k_norm, op.head_dim), l.step, l.mark, int(n_stages),
+                  rounds_queries);
   };
   switch (op.kv.planes[0].format) {
     case FormatId::f32: launch(rope_store_staying_kernel<kOwn, float>); break;
