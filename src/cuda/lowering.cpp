@@ -160,7 +160,9 @@ class Lowering {
   static bool overlap(const Tensor& a, const Tensor& b) { return a.data && b.data && a.data < b.data + b.rows * b.stride && b.data < a.data + a.rows * a.stride; }
   static Access access_of(const Embed& o, const Tensor& t) { return {o.add && overlap(o.out, t), o.out.data == t.data && o.out.cols == t.cols}; }
   static Access access_of(const AddNorm& o, const Tensor& t) { return {overlap(o.x, t) || overlap(o.pending, t), o.out.data == t.data && o.out.cols == t.cols}; }
-  static Access access_of(const Matmul& o, const Tensor& t) { return {overlap(o.x, t), o.out[0].data == t.data && o.out[0].cols == t.cols}; }
+  // Scratch that queries lie in may be a gate's afterwards, with rows of another length.
+  static bool covers(const Tensor& a, const Tensor& b) { return a.data && b.data && a.data <= b.data && a.data + a.rows * a.stride >= b.data + b.rows * b.stride; }
+  static Access access_of(const Matmul& o, const Tensor& t) { return {overlap(o.x, t), std::any_of(o.out.begin(), o.out.end(), [&](const Tensor& out) { return covers(out, t); })}; }
   static Access access_of(const PagedAttention& o, const Tensor& t) { return {overlap(o.q, t), o.out.data == t.data && o.out.cols == t.cols}; }
   static Access access_of(const HeadNorm& o, const Tensor& t) { return {overlap(o.x, t)}; }
   static Access access_of(const AddScaled& o, const Tensor& t) { return {overlap(o.x, t) || overlap(o.y, t)}; }
