@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <string>
 
 #include "base/check.h"
@@ -10,14 +11,61 @@
 namespace ridge::cuda {
 namespace {
 
+// In a prompt's last layer, what comes after attention is computed for the rows that become logits alone: nobody reads the others. Ops keep their places.
+struct LastLayer {
+  std::vector<Op> ops;
+  size_t attention;                          // after this one:
+  GatherRows seen, stream;                   // its result to where the queries lay, the residual stream to where it is gathered from
+};
+
+std::optional<LastLayer> last_layer_of(const std::vector<Op>& ops) {
+  const auto found = std::find_if(ops.begin(), ops.end(), [](const Op& op) { return std::holds_alternative<GatherRows>(op); });
+  const size_t g = size_t(found - ops.begin());
+  if (found == ops.end() || g < 6 || g + 1 == ops.size()) return {};
+  const auto& gather = std::get<GatherRows>(*found);
+  const auto* attention = std::get_if<PagedAttention>(&ops[g - 6]);
+  const auto* o = std::get_if<Matmul>(&ops[g - 5]);
+  const auto* norm = std::get_if<AddNorm>(&ops[g - 4]);
+  const auto* gate_up = std::get_if<Matmul>(&ops[g - 3]);
+  const auto* act = std::get_if<Activate>(&ops[g - 2]);
+  const auto* down = std::get_if<Matmul>(&ops[g - 1]);
+  const auto* last_norm = std::get_if<AddNorm>(&ops[g + 1]);
+  if (!attention || !o || !norm || !gate_up || !act || !down || !last_norm) return {};
+  const int64_t n = gather.out.rows;
+  const bool chained = o->x.data == attention->out.data && !o->w[1] && norm->pending && norm->pending.data == o->out[0].data && norm->x.data == gather.x.data && norm->out.data == gate_up->x.data &&
+                       !gate_up->w[2] && act->gate.data == gate_up->out[0].data && act->up.data == gate_up->out[1].data && act->out.data == down->x.data && !down->w[1] &&
+                       gather.pending && gather.pending.data == down->out[0].data && last_norm->x.data == gather.out.data && !last_norm->pending;
+  const bool apart = norm->out.data != norm->x.data && attention->out.data != attention->q.data && attention->out.cols == attention->q.cols && gather.out.data != gather.x.data;
+  if (!chained || !apart || n == 0 || attention->q.rows < kGemmFrom || 2 * n > attention->q.rows) return {};
+  for (size_t j = g + 2; j < ops.size(); ++j) {
+    const auto* head = std::get_if<Matmul>(&ops[j]);
+    if (!std::holds_alternative<ScaleCap>(ops[j]) && !(head && head->x.data == last_norm->out.data)) return {};
+  }
+  const auto cut = [n](Tensor& t) { t.rows = t.data ? n : 0; };
+  LastLayer last{.ops = ops, .attention = g - 6, .seen = {.out = attention->q.slice_rows(0, n), .x = attention->out, .pending = {}}, .stream = {.out = gather.out, .x = gather.x, .pending = {}}};
+  for (const size_t j : {g - 5, g - 3, g - 1}) {
+    auto& m = std::get<Matmul>(last.ops[j]);
+    cut(m.x), cut(m.out[0]), cut(m.out[1]);
+  }
+  std::get<Matmul>(last.ops[g - 5]).x = last.seen.out;
+  auto& of_rows = std::get<AddNorm>(last.ops[g - 4]);
+  cut(of_rows.out), cut(of_rows.pending);
+  of_rows.x = gather.out;
+  auto& activate = std::get<Activate>(last.ops[g - 2]);
+  cut(activate.out), cut(activate.gate), cut(activate.up);
+  last.ops[g] = AddScaled{.x = gather.out, .y = gather.pending.slice_rows(0, n), .scale = gather.pending_scale};
+  return last;
+}
+
 class Lowering {
  public:
-  Lowering(const std::vector<Op>& ops, const Launch& launch) : ops_(ops), launch_(launch) {}
+  Lowering(const std::vector<Op>& ops, const Launch& launch, const LastLayer* last) : ops_(ops), launch_(launch), last_(last) {}
 
   void run(const std::function<void(size_t, size_t)>& after_each) {
     for (size_t i = 0, n; i < ops_.size(); i += n) {
       launch_.mark.op = int32_t(i);
       n = std::visit([&](const auto& op) { return emit(op, i); }, ops_[i]);
+      if (last_ && last_->attention >= i && last_->attention < i + n) gather_rows(last_->seen, launch_), gather_rows(last_->stream, launch_);
       if (after_each) after_each(i, n);
     }
   }
@@ -35,7 +83,10 @@ class Lowering {
     if (batch_attention_takes(op, launch_)) return batch_attention(op, lanes_of(op.out, i, launch_.matmul_scratch), launch_), 1;
     if (decode_attention_takes(op, launch_)) return decode_attention(op, launch_), 1;
     const bool tiles = attention_tiles(op, launch_) && only_feeds_gemm(op.out, i);
-    paged_attention(op, tiles ? launch_.matmul_scratch : nullptr, launch_);
+    PagedAttention as_it_lies = op;
+    if (rounded_ == op.q.data) as_it_lies.q.format = op.kv.planes[0].format;
+    rounded_ = nullptr;
+    paged_attention(as_it_lies, tiles ? launch_.matmul_scratch : nullptr, launch_);
     if (tiles) tiled_ = op.out.data, tiles_ = launch_.matmul_scratch;
     return 1;
   }
@@ -65,7 +116,12 @@ class Lowering {
                         a->kv.base == op.kv.base && a->kv.offsets == op.kv.offsets && a->kv.group == op.kv.group;
     if (joined && batch_attention_rotates(*a, op, launch_)) return batch_attention(*a, op, q_norm, k_norm, lanes_of(a->out, i + 1, launch_.matmul_scratch), launch_), 2;
     if (joined && a->q.rows <= kFewTokens && decode_attention_takes(*a, launch_)) return decode_attention(*a, op, q_norm, k_norm, launch_), 2;
-    return rope_store(op, q_norm, k_norm, launch_), 1;
+    // Attention of many rows alone (attention_tiles) takes rounded queries.
+    const bool rounds = a && a->q.data == op.q.data && a->q.rows == op.q.rows && a->q.stride == op.q.stride && a->n_heads == op.n_heads && a->head_dim == op.head_dim &&
+                        a->kv.planes[0].format == op.kv.planes[0].format && attention_tiles(*a, launch_) && rope_rounds_queries(op, launch_) && not_read_after(op.q, i + 1);
+    rope_store(op, q_norm, k_norm, rounds, launch_);
+    if (rounds) rounded_ = op.q.data;
+    return 1;
   }
 
   size_t emit(const AddNorm& op, size_t i) {
@@ -90,7 +146,15 @@ class Lowering {
       tiled_ = act->out.data, tiles_ = launch_.activated;
       return 2;
     }
-    return matmul(op, tiles, launch_), 1;
+    const auto* next = at<AddNorm>(i + 1);
+    const bool adds = next && is_pending_of(*next, op) && next->x.rows == op.x.rows && gemm_takes(op, launch_) && not_read_after(op.out[0], i + 1);
+    if (adds) added_ = next;
+    return matmul(op, tiles, adds ? next : nullptr, launch_), 1;
+  }
+
+  // Whether all that a matmul makes is what a norm adds to its x.
+  static bool is_pending_of(const AddNorm& norm, const Matmul& op) {
+    return op.w[0] && !op.w[1] && !op.w[2] && norm.pending && norm.pending.data == op.out[0].data && norm.x.cols == op.w[0]->rows;
   }
 
   // Whether the op after i is a matmul of many tokens over `t`, and no other op reads it.
@@ -107,13 +171,15 @@ class Lowering {
   }
   const Matmul* only_feeds(const Tensor& t, size_t i) const {
     const auto* m = at<Matmul>(i + 1);
-    if (!m || m->x.data != t.data || m->x.rows != t.rows || m->x.cols != t.cols) return nullptr;
-    for (size_t j = i + 2; j < ops_.size(); ++j) {
+    return m && m->x.data == t.data && m->x.rows == t.rows && m->x.cols == t.cols && not_read_after(t, i + 1) ? m : nullptr;
+  }
+  // By an op after i, before one writes it anew.
+  bool not_read_after(const Tensor& t, size_t i) const {
+    for (size_t j = i + 1; j < ops_.size(); ++j) {
       const Access access = std::visit([&](const auto& op) { return access_of(op, t); }, ops_[j]);
-      if (access.reads) return nullptr;
-      if (access.writes) return m;
+      if (access.reads || access.writes) return !access.reads;
     }
-    return m;
+    return true;
   }
 
   // With what goes along, where the tokens are few or several.
@@ -124,7 +190,7 @@ class Lowering {
     in_lanes_ = nullptr;
     if (few && !norm && activated_for_ == i && activated_ == op.x.data) around.x_bf16 = launch_.activated;
     size_t n_done = 1;
-    const bool two = op.w[0] && op.w[1] && !op.w[2], one = op.w[0] && !op.w[1] && !op.w[2];
+    const bool two = op.w[0] && op.w[1] && !op.w[2];
     const auto* act = at<Activate>(i + 1);
     const auto* next_norm = at<AddNorm>(i + 1);
     if (two && act && act->gate.data == op.out[0].data && act->up.data == op.out[1].data && act->out.cols == op.w[0]->rows && op.w[0]->rows == op.w[1]->rows && act->kind <= ActKind::relu) {
@@ -132,8 +198,7 @@ class Lowering {
       n_done = 2;
       if (few && act->out.cols % 64 == 0 && act->out.cols * 2 * op.x.rows <= launch_.activated_bytes) around.bf16_out = launch_.activated, activated_ = act->out.data, activated_for_ = i + 2;
       if (!few) around.out_lanes = lanes_of(act->out, i + 1, launch_.activated);
-    } else if (one && next_norm && next_norm->pending && next_norm->pending.data == op.out[0].data && next_norm->x.cols == op.w[0]->rows &&
-               !(norm && norm->x.data == next_norm->x.data)) {
+    } else if (next_norm && is_pending_of(*next_norm, op) && !(norm && norm->x.data == next_norm->x.data)) {
       around.residual = added_ = next_norm;
     }
     few ? matmul_few_tokens(op, around, launch_) : matmul_several_tokens(op, around, launch_);
@@ -144,7 +209,9 @@ class Lowering {
   static bool overlap(const Tensor& a, const Tensor& b) { return a.data && b.data && a.data < b.data + b.rows * b.stride && b.data < a.data + a.rows * a.stride; }
   static Access access_of(const Embed& o, const Tensor& t) { return {o.add && overlap(o.out, t), o.out.data == t.data && o.out.cols == t.cols}; }
   static Access access_of(const AddNorm& o, const Tensor& t) { return {overlap(o.x, t) || overlap(o.pending, t), o.out.data == t.data && o.out.cols == t.cols}; }
-  static Access access_of(const Matmul& o, const Tensor& t) { return {overlap(o.x, t), o.out[0].data == t.data && o.out[0].cols == t.cols}; }
+  // Scratch that queries lie in may be a gate's afterwards, with rows of another length.
+  static bool covers(const Tensor& a, const Tensor& b) { return a.data && b.data && a.data <= b.data && a.data + a.rows * a.stride >= b.data + b.rows * b.stride; }
+  static Access access_of(const Matmul& o, const Tensor& t) { return {overlap(o.x, t), std::any_of(o.out.begin(), o.out.end(), [&](const Tensor& out) { return covers(out, t); })}; }
   static Access access_of(const PagedAttention& o, const Tensor& t) { return {overlap(o.q, t), o.out.data == t.data && o.out.cols == t.cols}; }
   static Access access_of(const HeadNorm& o, const Tensor& t) { return {overlap(o.x, t)}; }
   static Access access_of(const AddScaled& o, const Tensor& t) { return {overlap(o.x, t) || overlap(o.y, t)}; }
@@ -158,6 +225,7 @@ class Lowering {
 
   const std::vector<Op>& ops_;
   Launch launch_;
+  const LastLayer* last_;                    // null: nothing to leave out
   const AddNorm* added_ = nullptr;           // whose addition is done
   const std::byte* activated_ = nullptr;     // the tensor that launch_.activated holds in bf16 for the op at activated_for_
   size_t activated_for_ = 0;
@@ -165,6 +233,7 @@ class Lowering {
   std::byte* tiles_ = nullptr;
   const std::byte* in_lanes_ = nullptr;      // the same for several tokens
   std::byte* lanes_ = nullptr;
+  const std::byte* rounded_ = nullptr;       // queries that lie there in the format of K, for the attention that comes next
 };
 
 // The forms of the ops that the kernels know: those of the dense families.
@@ -223,7 +292,10 @@ class Mixer {
 
 bool supports(const Op& op) { return std::visit(Supports{}, op); }
 
-void launch_all(const std::vector<Op>& ops, const Launch& launch, const std::function<void(size_t first, size_t n)>& after_each) { Lowering(ops, launch).run(after_each); }
+void launch_all(const std::vector<Op>& ops, const Launch& launch, const std::function<void(size_t first, size_t n)>& after_each) {
+  const std::optional<LastLayer> last = last_layer_of(ops);
+  Lowering(last ? last->ops : ops, launch, last ? &*last : nullptr).run(after_each);
+}
 
 uint64_t fingerprint(const std::vector<Op>& ops) {
   Mixer mixer;

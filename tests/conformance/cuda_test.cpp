@@ -324,7 +324,7 @@ TEST_F(Cuda, ANormBeforeSeveralTokensGivesTheBitsOfOneByOne) {
       }
 }
 
-// Two layers of attention and MLP in one step, again and again as a graph, and op by op. Sequences of one row and of several, over pages with a past.
+// Two layers of attention and MLP in one step, again and again as a graph, and op by op. Sequences of one row, of several and of many, over pages with a past.
 TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
   Rng rng(15);
   struct Case { Storage how; FormatId kv; int head_dim, n_heads, n_kv_heads, window, page_size; bool norms; std::vector<SeqPlan> seqs; float softcap = 0; };
@@ -345,6 +345,12 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
       {{FormatId::nvfp4, Planes::nvfp4_planes}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{100, 1}, {200, 1}, {300, 1}, {400, 1}, {500, 1}, {10, 1}, {20, 1}, {30, 1}, {40, 1}, {50, 1}}},
       {{FormatId::mxfp4, Planes::mxfp4_planes}, FormatId::bf16, 64, 10, 5, 0, 64, true, {{300, 1}}},
       {{FormatId::q4_1}, FormatId::bf16, 128, 8, 2, 0, 64, false, {{100, 1}, {5, 3}}},
+      // Prompts: more tokens than blocks stay for, so that each has several; with and without sequences of few rows among them.
+      {{FormatId::bf16}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{37, 1700}}},
+      {{FormatId::nvfp4}, FormatId::f16, 64, 10, 5, 150, 16, false, {{0, 500}, {130, 450}}},
+      {{FormatId::q8_0}, FormatId::bf16, 128, 4, 1, 0, 32, true, {{0, 450}}},
+      {{FormatId::fp8_e4m3, Planes::fp8_rows}, FormatId::fp8_e4m3, 128, 8, 2, 0, 64, true, {{5, 450}}},
+      {{FormatId::bf16}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{0, 500}, {70, 3}}},
   };
   // As many sequences as have an attention kernel of their own, which also rotates and stores where each has one row: at every place in a piece and in a tile, with tiles for
   // more than one round, and with a neighbour of two rows.
@@ -362,13 +368,14 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
   add_many({{FormatId::bf16}, FormatId::bf16, 64, 9, 3, 0, 16, true, {}}, 40, 13);
   for (size_t number = 0; number < cases.size(); ++number) {
     const Case& c = cases[number];
-    const int d = 576, d_ff = 1216, d_q = c.n_heads * c.head_dim, d_kv = c.n_kv_heads * c.head_dim;
     const PlannedStep plan = plan_step(c.seqs, {.page_size = c.page_size, .n_freqs = c.head_dim / 2, .seed = 5});
+    const int d = plan.step->n_tokens() < 65 ? 576 : 1152, d_ff = 1216, d_q = c.n_heads * c.head_dim, d_kv = c.n_kv_heads * c.head_dim;      // 1152: whole pairs of units
     std::vector<SeqPlan> all_past;
     for (const SeqPlan& s : c.seqs) all_past.push_back({0, s.n_past + s.n_rows});
     const PlannedStep store = plan_step(all_past, {.page_size = c.page_size, .n_freqs = c.head_dim / 2, .seed = 5});
     const int n_tokens = plan.step->n_tokens();
     const auto weight = [&](int rows, int cols) { return stored_as(rng, c.how, rows, cols, 0.05f); };
+    const bool ends = n_tokens >= 65 && c.norms;                               // with logits, for which the last layer computes the last rows alone
     const auto wq = weight(d_q, d), wk = weight(d_kv, d), wv = weight(d_kv, d), wo = weight(d, d_q), wg = weight(d_ff, d), wu = weight(d_ff, d), wd = weight(d, d_ff);
     const Matrix x = random_matrix(rng, n_tokens, d), norm = random_matrix(rng, 1, d), qn = random_matrix(rng, 1, c.head_dim), kn = random_matrix(rng, 1, c.head_dim);
     const Matrix past_k = random_matrix(rng, store.step->n_tokens(), d_kv), past_v = random_matrix(rng, store.step->n_tokens(), d_kv);
@@ -405,6 +412,12 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
         ops.push_back(Activate{.out = tg, .gate = tg, .up = tu, .kind = ActKind::silu});
         ops.push_back(Matmul{.out = {pending}, .x = tg, .w = {&down}});
       }
+      const Tensor gathered = backend->allocate_f32(plan.step->n_logits(), d), last = normed.slice_rows(0, gathered.rows), logits = backend->allocate_f32(gathered.rows, d_q);
+      if (ends) {
+        ops.push_back(GatherRows{.out = gathered, .x = tx, .pending = pending, .pending_scale = 0.75f});
+        ops.push_back(AddNorm{.out = last, .x = gathered, .weight = tn, .eps = 1e-5f});
+        ops.push_back(Matmul{.out = {logits}, .x = last, .w = {&q}});
+      }
       const Tensor pages{kv[1].base, FormatId::u8, 1, plan.n_pages * 2 * plane_bytes, plan.n_pages * 2 * plane_bytes};
       for (int pass = 0; pass < (way == 0 ? 5 : 1); ++pass) {                  // plain, captured, replayed
         if (way == 0) run_step(*backend, *plan.step, ops);
@@ -415,7 +428,7 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
         Matrix page_values{1, pages.cols, {}};
         for (const std::byte b : bytes) page_values.values.push_back(float(uint8_t(b)));
         const std::string what = "case " + std::to_string(number) + " pass " + std::to_string(pass);
-        const Matrix now[3] = {get(*backend, tx), get(*backend, pending), page_values};
+        const Matrix now[3] = {get(*backend, ends ? logits : tx), get(*backend, ends ? gathered : pending), page_values};
         for (int i = 0; i < 3; ++i) {
           if (pass == 0) results[way][i] = now[i];
           else expect_same(now[i], results[way][i], what + ", tensor " + std::to_string(i) + " of a replay");

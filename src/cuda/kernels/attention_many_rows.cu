@@ -57,10 +57,14 @@ __device__ void put_queries(std::byte* to, int group, int first_row, int tokens_
     const int r = i / (kDim / 8), c = i % (kDim / 8), row = group * 64 + r, token = first_row + row / share;
     uint4 v{0, 0, 0, 0};
     if (row < tokens_a_block * share && token >= first && token < last) {
-      const float* q = reinterpret_cast<const float*>(op.q.data + token * op.q.stride) + (kv_head * share + row % share) * kDim;
+      const std::byte* const of_token = op.q.data + token * op.q.stride;
+      const int in_row = (kv_head * share + row % share) * kDim;
+      const float* q = reinterpret_cast<const float*>(of_token) + in_row;
       if constexpr (kIsFp8<T>) {
         const float* x = q + c / 2 * 16 + c % 2 * 2;
         v = {pack_query(x[0], x[1]), pack_query(x[4], x[5]), pack_query(x[8], x[9]), pack_query(x[12], x[13])};
+      } else if (op.q.format != FormatId::f32) {                               // rounded already
+        v = *reinterpret_cast<const uint4*>(of_token + (in_row + 8 * c) * 2);
       } else {
         const float4* x = reinterpret_cast<const float4*>(q + 8 * c);
         const float4 a = x[0], b = x[1];

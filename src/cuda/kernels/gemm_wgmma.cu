@@ -1,4 +1,4 @@
-// Matmul for many tokens on sm_90a. A block multiplies 128 rows of a weight with 192 tokens: two warpgroups take 64 rows each as operand A, decoded in registers
+// Matmul for many tokens on sm_90a. A block multiplies 128 rows of a weight with 192 tokens (or 184): two warpgroups take 64 rows each as operand A, decoded in registers
 // from the same units that serve one token; tokens are operand B in shared memory. Four warps keep the bulk copies going, a few units ahead; blocks stay and walk
 // over tiles. A bulk copy takes its warp some 60 cycles to ask for, one lane after the other: nine by one warp nearly fill the 770 cycles of a unit, and results that
 // leave through shared memory by 192 copies of a row cost more than plain stores from registers do. Pairs of blocks that share the tokens' copy by multicast were
@@ -29,22 +29,23 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int kRows = 128, kTokens = kTileTokens, kChains = 8, kConsumers = 2, kThreads = 128 * (kConsumers + 1);
+constexpr int kRows = 128, kChains = 8, kConsumers = 2, kThreads = 128 * (kConsumers + 1);
 constexpr int kTilesOfBlock = kRows / kTileRows;
 constexpr int kGroup = 16;                                                  // row blocks that run side by side over all tokens before the next ones
-constexpr int kPlain = -1;                                                  // no activation
-constexpr int kSwapStride = 64 + 4, kSwapBytes = 2 * (kTokens / 2) * kSwapStride * 4;         // floats a token, so that lanes fall into different banks
+constexpr int kPlain = -1, kAdding = -2;                                    // in place of an activation: none; none, and the output is added to the residual stream
+constexpr int kSwapStride = 64 + 4, kSwapBytes = 2 * (kTileTokens / 2) * kSwapStride * 4;         // floats a token, so that lanes fall into different banks
 
 template <class Unit>
 constexpr int kWeightBytes = kTilesOfBlock * Unit::kBytes;
-constexpr int kTotalBytes = kRows * kTokens * 4;
+constexpr int kTotalBytes = kRows * kTileTokens * 4;
 static_assert(kTotalBytes >= kSwapBytes);                                   // they share their place
 template <class Unit, int kAct>
-constexpr int kEndBytes = Unit::kScales > 0 ? kTotalBytes : kAct == kPlain ? 0 : kSwapBytes;
-template <class Unit, int kAct>
-constexpr int kStages = (225 * 1024 - kEndBytes<Unit, kAct>) / (kWeightBytes<Unit> + kTileBytes);
-template <class Unit, int kAct>
-constexpr int kSharedBytes = 1024 + kStages<Unit, kAct> * (kWeightBytes<Unit> + kTileBytes) + kEndBytes<Unit, kAct>;
+constexpr int kEndBytes = Unit::kScales > 0 ? kTotalBytes : kAct < 0 ? 0 : kSwapBytes;
+// kTokens: of a block's tile, kTileTokens or fewer; in the latter case they may lie in two tiles of the input.
+template <class Unit, int kAct, int kTokens>
+constexpr int kStages = (225 * 1024 - kEndBytes<Unit, kAct>) / (kWeightBytes<Unit> + kTokens * 128);
+template <class Unit, int kAct, int kTokens>
+constexpr int kSharedBytes = 1024 + kStages<Unit, kAct, kTokens> * (kWeightBytes<Unit> + kTokens * 128) + kEndBytes<Unit, kAct>;
 
 // A thread copies two inputs of four lane quarters: chunk c, half of operand c / 2.
 template <bool kHalves>
@@ -82,15 +83,24 @@ __device__ float finished(float sum, float scale, float row_scale, const float* 
   return bias ? __fadd_rn(v, *bias) : v;
 }
 
-template <class Unit, int kAct>
+// The tile's part of the residual stream on its way to the second-level cache: asked for when it is needed, it would take a tile longer by the time that memory takes.
+template <int kTokens>
+__device__ void prefetch_residual(const GemmResidual& to, const Place& at, int n_rows, int n_tokens) {
+  for (int i = int(threadIdx.x); i < kTokens * (kRows / 32); i += kConsumers * 128) {
+    const int token = at.token_block * kTokens + i / (kRows / 32), row = at.row_block * kRows + i % (kRows / 32) * 32;
+    if (token < n_tokens && row < n_rows) asm volatile("prefetch.global.L2 [%0];" ::"l"(to.x + token * to.stride + row));
+  }
+}
+
+template <class Unit, int kAct, int kTokens>
 __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant__ GemmParts parts, const std::byte* x, std::byte* out_tiles, Grid grid, int n_tiles) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  constexpr int kDepth = kStages<Unit, kAct>;
-  constexpr bool kPairs = kAct != kPlain, kScaled = Unit::kScales > 0;
+  constexpr int kDepth = kStages<Unit, kAct, kTokens>, kInputBytes = kTokens * 128;
+  constexpr bool kPairs = kAct >= 0, kAdds = kAct == kAdding, kScaled = Unit::kScales > 0;
   extern __shared__ std::byte raw_shared[];
   __shared__ Barrier full[kDepth], empty[kDepth];
   std::byte* inputs = raw_shared + (-shared_address(raw_shared) & 1023);    // [stage][token][128 bytes]
-  std::byte* weights = inputs + kDepth * kTileBytes;                       // [stage][row tile][unit]
+  std::byte* weights = inputs + kDepth * kInputBytes;                      // [stage][row tile][unit]
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
   start_dependents();
   if (threadIdx.x == 0) {
@@ -121,15 +131,20 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
         const std::byte* units[kOwn];
 #pragma unroll
         for (int t = 0; t < kOwn; ++t) units[t] = part.units + int64_t{min(first_tile + t, last_tile)} * grid.n_units * Unit::kBytes;
-        const std::byte* tokens = x + int64_t{at.token_block} * grid.n_units * kTileBytes;
+        const int first_token = at.token_block * kTokens, in_tile = kTokens == kTileTokens ? 0 : first_token % kTileTokens;
+        const std::byte* tokens = x + int64_t{first_token / kTileTokens} * grid.n_units * kTileBytes + in_tile * 128;
+        // What lies in the next tile, if there is one: tokens beyond the last may hold anything.
+        const int n_here = min(kTokens, kTileTokens - in_tile) * 128, n_next = first_token + n_here / 128 < grid.n_tokens ? kInputBytes - n_here : 0;
+        const std::byte* next_tokens = tokens - in_tile * 128 + int64_t{grid.n_units} * kTileBytes;
 #pragma unroll 1
         for (int chain = 0; chain < kChains; ++chain)
 #pragma unroll 1
           for (int u = chain; u < grid.n_units; u += kChains) {
             await(&empty[stage], phase ^ 1);
             if (worker == 0) {
-              arrive_expecting(&full[stage], kWeightBytes<Unit> + kTileBytes);
-              copy_bulk(inputs + stage * kTileBytes, tokens + int64_t{u} * kTileBytes, kTileBytes, &full[stage]);
+              arrive_expecting(&full[stage], kWeightBytes<Unit> + n_here + n_next);
+              copy_bulk(inputs + stage * kInputBytes, tokens + int64_t{u} * kTileBytes, n_here, &full[stage]);
+              if (kTokens < kTileTokens && n_next > 0) copy_bulk(inputs + stage * kInputBytes + n_here, next_tokens + int64_t{u} * kTileBytes, n_next, &full[stage]);
             }
 #pragma unroll
             for (int t = 0; t < kOwn; ++t)
@@ -149,10 +164,11 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
 #pragma unroll
       for (int j = 0; j < kTokens / 2; ++j) acc[j] = 0, total[j] = 0;
       for (int chain = 0; chain < kChains; ++chain) {
+        if (kAdds && chain + 1 == kChains) prefetch_residual<kTokens>(parts.residual, place(i, grid), parts.part[0].rows, grid.n_tokens);
         for (int u = chain; u < grid.n_units; u += kChains) {
           await(&full[stage], phase);
           const std::byte* unit = weights + stage * kWeightBytes<Unit> + warp * Unit::kBytes;
-          const uint64_t b = wgmma_tile(inputs + stage * kTileBytes);
+          const uint64_t b = wgmma_tile(inputs + stage * kInputBytes);
           if constexpr (kScaled) {
             constexpr int kEach = 4 / Unit::kScales;
             float low[Unit::kScales], high[Unit::kScales];
@@ -284,6 +300,18 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           if (row + 8 * r >= part.rows) break;
+          float* out = kAdds ? parts.residual.x : part.out;
+          int64_t stride = kAdds ? parts.residual.stride : part.out_stride;
+          out += first_token * stride + row + 8 * r;
+          if constexpr (kAdds) {                                             // asked for at once; `acc` is free. Beyond the last token: that one, in vain
+            asm volatile("" : "+l"(stride));                                 // or the compiler keeps all addresses for the other half, and spills 500 bytes
+            const float* from = out + min(0, n_left - 1) * stride;
+#pragma unroll
+            for (int j = 0; j < kTokens / 8; ++j) {
+              acc[2 * j] = __ldcg(from), acc[2 * j + 1] = __ldcg(from + (8 * j + 1 < n_left ? stride : 0));
+              if (8 * j + 8 < n_left) from += 8 * stride;
+            }
+          }
 #pragma unroll
           for (int j = 0; j < kTokens / 8; ++j) total[4 * j + 2 * r] = __fmul_rn(total[4 * j + 2 * r], part.scale), total[4 * j + 2 * r + 1] = __fmul_rn(total[4 * j + 2 * r + 1], part.scale);
           if (part.row_scales) {
@@ -296,16 +324,19 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
 #pragma unroll
             for (int j = 0; j < kTokens / 8; ++j) total[4 * j + 2 * r] = __fadd_rn(total[4 * j + 2 * r], bias), total[4 * j + 2 * r + 1] = __fadd_rn(total[4 * j + 2 * r + 1], bias);
           }
-          float* out = part.out + int64_t{first_token} * part.out_stride + row + 8 * r;
+          if constexpr (kAdds) {
+#pragma unroll
+            for (int j = 0; j < kTokens / 4; ++j) total[j / 2 * 4 + 2 * r + j % 2] = fmaf(parts.residual.scale, total[j / 2 * 4 + 2 * r + j % 2], acc[j]);
+          }
           // A branch for each store would cost more than the stores: 7 us a tile instead of 2.
           if (n_left >= kTokens) {
 #pragma unroll
-            for (int j = 0; j < kTokens / 8; ++j, out += 8 * part.out_stride) out[0] = total[4 * j + 2 * r], out[part.out_stride] = total[4 * j + 2 * r + 1];
+            for (int j = 0; j < kTokens / 8; ++j, out += 8 * stride) out[0] = total[4 * j + 2 * r], out[stride] = total[4 * j + 2 * r + 1];
           } else {
 #pragma unroll
-            for (int j = 0; j < kTokens / 8; ++j, out += 8 * part.out_stride) {
+            for (int j = 0; j < kTokens / 8; ++j, out += 8 * stride) {
               if (8 * j < n_left) out[0] = total[4 * j + 2 * r];
-              if (8 * j + 1 < n_left) out[part.out_stride] = total[4 * j + 2 * r + 1];
+              if (8 * j + 1 < n_left) out[stride] = total[4 * j + 2 * r + 1];
             }
           }
         }
@@ -316,7 +347,14 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
 #endif
 }
 
-template <class Unit, int kAct>
+// Blocks walk over tiles in rounds, and the last round takes as long whether or not all blocks have a tile in it: 8192 tokens and 4096 rows are 11 rounds, which 10.4 would
+// do. With fewer tokens a tile those 11 rounds are shorter, by 4 %.
+constexpr int kFewerTokens = 184;
+int64_t time_of(int n_row_blocks, int64_t n_tokens, int tokens_of_block, int n_sms) {
+  return (n_row_blocks * ((n_tokens + tokens_of_block - 1) / tokens_of_block) + n_sms - 1) / n_sms * tokens_of_block;
+}
+
+template <class Unit, int kAct, int kTokens = kTileTokens>
 void launch(GemmParts parts, const Tensor& x, std::byte* tiles, bool is_tiled, std::byte* out_tiles, const Launch& l) {
   const int n_units = int((x.cols + kUnit - 1) / kUnit), n_token_blocks = int((x.rows + kTokens - 1) / kTokens);
   if (!is_tiled) launch_kernel(tile_input_kernel<Unit::kHalves>, dim3((n_units * 8 + 255) / 256, x.rows), 256, 0, l.stream, tiles, x, n_units);
@@ -326,11 +364,12 @@ void launch(GemmParts parts, const Tensor& x, std::byte* tiles, bool is_tiled, s
     parts.part[i].scale *= Unit::kFactor;
     n_row_blocks += (parts.part[i].rows + kRows - 1) / kRows;
   }
-  if (kAct != kPlain) n_row_blocks = parts.part[0].rows / 64;
+  if (kAct >= 0) n_row_blocks = parts.part[0].rows / 64;
   const int n_tiles = n_row_blocks * n_token_blocks;
-  const auto kernel = gemm_kernel<Unit, kAct>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes<Unit, kAct>);
-  launch_kernel(kernel, std::min(n_tiles, l.n_sms), kThreads, kSharedBytes<Unit, kAct>, l.stream, parts, static_cast<const std::byte*>(tiles), out_tiles,
+  const auto kernel = gemm_kernel<Unit, kAct, kTokens>;
+  constexpr int kBytes = kSharedBytes<Unit, kAct, kTokens>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  launch_kernel(kernel, std::min(n_tiles, l.n_sms), kThreads, kBytes, l.stream, parts, static_cast<const std::byte*>(tiles), out_tiles,
                 Grid{n_units, n_row_blocks, n_token_blocks, int(x.rows)}, n_tiles);
 }
 
@@ -351,7 +390,16 @@ bool gemm_activates(const Matmul& op, const Activate& a, const Launch& l) {
 }
 
 void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& l) {
-  with_unit(first, [&](auto unit) { launch<decltype(unit), kPlain>(parts, x, tiles, is_tiled, nullptr, l); });
+  with_unit(first, [&](auto unit) {
+    using Unit = decltype(unit);
+    if (!parts.residual.x) return launch<Unit, kPlain>(parts, x, tiles, is_tiled, nullptr, l);
+    if constexpr (Unit::kScales == 0) {
+      const int n_row_blocks = (parts.part[0].rows + kRows - 1) / kRows;
+      if (time_of(n_row_blocks, x.rows, kFewerTokens, l.n_sms) < time_of(n_row_blocks, x.rows, kTileTokens, l.n_sms))
+        return launch<Unit, kAdding, kFewerTokens>(parts, x, tiles, is_tiled, nullptr, l);
+    }
+    launch<Unit, kAdding>(parts, x, tiles, is_tiled, nullptr, l);
+  });
 }
 
 void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& l) {

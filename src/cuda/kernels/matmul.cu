@@ -168,7 +168,7 @@ void input_in_lanes(const Lanes& out, const Tensor& x, const Launch& l) {
   launch_kernel(out.halves ? take_input_kernel<true> : take_input_kernel<false>, (out.n_groups * n_units * 64 + 255) / 256, 256, 0, l.stream, reinterpret_cast<uint4*>(out.data), x, out.n_groups, n_units);
 }
 
-void matmul(const Matmul& op, std::byte* tiles, const Launch& l) {
+void matmul(const Matmul& op, std::byte* tiles, const AddNorm* residual, const Launch& l) {
   if (op.x.rows == 0) return;
   // Weights of one format share a launch.
   bool done[3] = {};
@@ -197,6 +197,7 @@ void matmul(const Matmul& op, std::byte* tiles, const Launch& l) {
       continue;
     }
     if (gemm_takes(alike, l)) {
+      if (residual) parts.residual = {residual->x.f32(), residual->x.stride / 4, residual->pending_scale};
       gemm(first, parts, op.x, tiles ? tiles : l.matmul_scratch, tiles != nullptr, l);
       continue;
     }

@@ -276,6 +276,7 @@ void embed(const Embed& op, const Launch& l) {
 
 void add_norm(const AddNorm& op, std::byte* tiles, const Lanes& lanes, const Launch& l) {
   if (op.out.rows == 0) return;
+  if (tiles && norm_many_takes(op)) return norm_many(op, tiles, l);
   const int64_t n = op.x.cols, chunk = 4 * kNormThreads;
   if (lanes.data && op.kind == NormKind::rms && op.weight && !op.bias && !op.pending && n <= 8 * chunk) {
     constexpr decltype(&norm_to_lanes_kernel<1>) kernels[] = {norm_to_lanes_kernel<1>, norm_to_lanes_kernel<2>, norm_to_lanes_kernel<3>, norm_to_lanes_kernel<4>,
