@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 #include <string>
 
 #include "base/check.h"
@@ -11,61 +10,14 @@
 namespace ridge::cuda {
 namespace {
 
-// In a prompt's last layer, what comes after attention is computed for the rows that become logits alone: nobody reads the others. Ops keep their places.
-struct LastLayer {
-  std::vector<Op> ops;
-  size_t attention;                          // after this one:
-  GatherRows seen, stream;                   // its result to where the queries lay, the residual stream to where it is gathered from
-};
-
-std::optional<LastLayer> last_layer_of(const std::vector<Op>& ops) {
-  const auto found = std::find_if(ops.begin(), ops.end(), [](const Op& op) { return std::holds_alternative<GatherRows>(op); });
-  const size_t g = size_t(found - ops.begin());
-  if (found == ops.end() || g < 6 || g + 1 == ops.size()) return {};
-  const auto& gather = std::get<GatherRows>(*found);
-  const auto* attention = std::get_if<PagedAttention>(&ops[g - 6]);
-  const auto* o = std::get_if<Matmul>(&ops[g - 5]);
-  const auto* norm = std::get_if<AddNorm>(&ops[g - 4]);
-  const auto* gate_up = std::get_if<Matmul>(&ops[g - 3]);
-  const auto* act = std::get_if<Activate>(&ops[g - 2]);
-  const auto* down = std::get_if<Matmul>(&ops[g - 1]);
-  const auto* last_norm = std::get_if<AddNorm>(&ops[g + 1]);
-  if (!attention || !o || !norm || !gate_up || !act || !down || !last_norm) return {};
-  const int64_t n = gather.out.rows;
-  const bool chained = o->x.data == attention->out.data && !o->w[1] && norm->pending && norm->pending.data == o->out[0].data && norm->x.data == gather.x.data && norm->out.data == gate_up->x.data &&
-                       !gate_up->w[2] && act->gate.data == gate_up->out[0].data && act->up.data == gate_up->out[1].data && act->out.data == down->x.data && !down->w[1] &&
-                       gather.pending && gather.pending.data == down->out[0].data && last_norm->x.data == gather.out.data && !last_norm->pending;
-  const bool apart = norm->out.data != norm->x.data && attention->out.data != attention->q.data && attention->out.cols == attention->q.cols && gather.out.data != gather.x.data;
-  if (!chained || !apart || n == 0 || attention->q.rows < kGemmFrom || 2 * n > attention->q.rows) return {};
-  for (size_t j = g + 2; j < ops.size(); ++j) {
-    const auto* head = std::get_if<Matmul>(&ops[j]);
-    if (!std::holds_alternative<ScaleCap>(ops[j]) && !(head && head->x.data == last_norm->out.data)) return {};
-  }
-  const auto cut = [n](Tensor& t) { t.rows = t.data ? n : 0; };
-  LastLayer last{.ops = ops, .attention = g - 6, .seen = {.out = attention->q.slice_rows(0, n), .x = attention->out, .pending = {}}, .stream = {.out = gather.out, .x = gather.x, .pending = {}}};
-  for (const size_t j : {g - 5, g - 3, g - 1}) {
-    auto& m = std::get<Matmul>(last.ops[j]);
-    cut(m.x), cut(m.out[0]), cut(m.out[1]);
-  }
-  std::get<Matmul>(last.ops[g - 5]).x = last.seen.out;
-  auto& of_rows = std::get<AddNorm>(last.ops[g - 4]);
-  cut(of_rows.out), cut(of_rows.pending);
-  of_rows.x = gather.out;
-  auto& activate = std::get<Activate>(last.ops[g - 2]);
-  cut(activate.out), cut(activate.gate), cut(activate.up);
-  last.ops[g] = AddScaled{.x = gather.out, .y = gather.pending.slice_rows(0, n), .scale = gather.pending_scale};
-  return last;
-}
-
 class Lowering {
  public:
-  Lowering(const std::vector<Op>& ops, const Launch& launch, const LastLayer* last) : ops_(ops), launch_(launch), last_(last) {}
+  Lowering(const std::vector<Op>& ops, const Launch& launch) : ops_(ops), launch_(launch) {}
 
   void run(const std::function<void(size_t, size_t)>& after_each) {
     for (size_t i = 0, n; i < ops_.size(); i += n) {
       launch_.mark.op = int32_t(i);
       n = std::visit([&](const auto& op) { return emit(op, i); }, ops_[i]);
-      if (last_ && last_->attention >= i && last_->attention < i + n) gather_rows(last_->seen, launch_), gather_rows(last_->stream, launch_);
       if (after_each) after_each(i, n);
     }
   }
@@ -225,7 +177,6 @@ class Lowering {
 
   const std::vector<Op>& ops_;
   Launch launch_;
-  const LastLayer* last_;                    // null: nothing to leave out
   const AddNorm* added_ = nullptr;           // whose addition is done
   const std::byte* activated_ = nullptr;     // the tensor that launch_.activated holds in bf16 for the op at activated_for_
   size_t activated_for_ = 0;
@@ -292,10 +243,7 @@ class Mixer {
 
 bool supports(const Op& op) { return std::visit(Supports{}, op); }
 
-void launch_all(const std::vector<Op>& ops, const Launch& launch, const std::function<void(size_t first, size_t n)>& after_each) {
-  const std::optional<LastLayer> last = last_layer_of(ops);
-  Lowering(last ? last->ops : ops, launch, last ? &*last : nullptr).run(after_each);
-}
+void launch_all(const std::vector<Op>& ops, const Launch& launch, const std::function<void(size_t first, size_t n)>& after_each) { Lowering(ops, launch).run(after_each); }
 
 uint64_t fingerprint(const std::vector<Op>& ops) {
   Mixer mixer;

@@ -9,7 +9,6 @@
 //   all of them                           one kernel and its fold                                    up to 8 tokens
 //   norm or attention, matmul             the result leaves as the matmul's input (lib/lanes.h, lib/tiles.h)   9 to 32 and from 65 tokens on, where nothing else reads it
 //   gate and up matmul, activation, matmul  the same, after activation where the sums end            the same
-//   from the last attention to the logits   for the rows of logits alone                                from 65 tokens on, where they are at most half of the rows
 #pragma once
 #include <functional>
 #include <vector>
