@@ -1,5 +1,5 @@
 // Attention of whole prompts on sm_90a. A block takes 128 rows, tokens x the query heads that share a KV head, and walks over the tiles of 128 positions that they
-// see. One warpgroup copies K and V rows from their pages into a ring of tiles in shared memory; two take 64 rows each: while one is at its softmax, the other
+// see. One warpgroup brings K and V rows from their pages into a ring of tiles in shared memory, by the tensor copy engine where a whole tile is seen; two take 64 rows each: while one is at its softmax, the other
 // has the tensor cores. Queries stay in shared memory, a tile's result and the fold of those before it in registers. A tile's scores are asked for before the result of the
 // one before is folded. Turns by barriers, so that one warpgroup multiplies both for V and for the next K while the other is at its softmax, were 3 % slower in a prefill.
 //
@@ -12,13 +12,14 @@
 #include "cuda/kernels/flash.h"
 #include "cuda/lib/flash_fp8.h"
 #include "cuda/lib/launch.h"
+#include "cuda/lib/tensor_map.h"
 #include "cuda/lib/tiles.h"
 #include "cuda/lib/wgmma.h"
 
 namespace ridge::cuda {
 namespace {
 
-constexpr int kRows = 128, kConsumers = 2, kThreads = 128 * (kConsumers + 1), kPanelBytes = kFlashTile * 128;
+constexpr int kRows = 128, kConsumers = 2, kThreads = 128 * (kConsumers + 1), kPanelBytes = kFlashTile * 128, kCopierBarrier = 3;
 
 template <int kDim>
 constexpr int kKvBytes = kDim / 64 * kPanelBytes;                           // [panel of 64 dimensions][position][128 bytes, swizzled]
@@ -96,36 +97,107 @@ __device__ void pay(float (&out)[n], float (&take)[2], const float (&owed)[2]) {
   }
 }
 
-template <class T, int kDim>
-__global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, std::byte* out_tiles, int n_blocks) {
+// K and V of 16 bits as the tensor copy engine finds them; without them all rows come chunk by chunk.
+struct PageMaps { CUtensorMap of[2]; bool are_there; };
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// Where the block is in its ring of tiles.
+template <int kDepth>
+struct Ring {
+  std::byte* tiles;
+  Barrier *full, *empty;
+  int stage = 0;
+  uint32_t phase = 0;
+  __device__ void advance() {
+    if (++stage == kDepth) stage = 0, phase ^= 1;
+  }
+  __device__ void await_full() const { await(&full[stage], phase); }
+  __device__ void await_empty() const { await(&empty[stage], phase ^ 1); }
+};
+
+// A tile of which all positions are seen, by one warp: all that its pages hold.
+template <int kDim, int kDepth>
+__device__ void copy_whole_tile(Ring<kDepth>& ring, const PageMaps& maps, int32_t page, int kv_head, int page_size, int lane, bool copies) {
+  const int n_pages = kFlashTile / page_size;
+  for (int plane = 0; plane < 2; ++plane) {
+    ring.await_empty();
+    if (copies) {
+      Barrier* const full = &ring.full[ring.stage];
+      if (lane == 0) arrive_expecting(full, kKvBytes<kDim>);
+#pragma unroll 1
+      for (int i = 0; i < n_pages; ++i) {
+        const int32_t from = __shfl_sync(0xffffffffu, page, i * (page_size / 16));
+        std::byte* const to = ring.tiles + ring.stage * kKvBytes<kDim> + i * page_size * 128;
+        if (lane == 0)
+#pragma unroll
+          for (int panel = 0; panel < kDim / 64; ++panel) copy_box(to + panel * kPanelBytes, maps.of[plane], panel * 64, kv_head * page_size, from, full);
+      }
+    }
+    ring.advance();
+  }
+}
+
+// A tile of which some positions are not seen: those become zeros, since what lies in a page there may be no numbers. Both planes are on their way before one is waited for.
+template <int kDim, int kDepth>
+__device__ void copy_part_of_tile(Ring<kDepth>& ring, const Segment& s, int tile, const KvRef& kv, int32_t page, int kv_head) {
+  constexpr int kChunks = kDim / 8, kRowsAtOnce = 128 / kChunks;
+  const int thread = threadIdx.x % 128, chunk = thread % kChunks, row = thread / kChunks, first = tile * kFlashTile;
+  Barrier* full[2];
+  for (int plane = 0; plane < 2; ++plane) {
+    ring.await_empty();
+    full[plane] = &ring.full[ring.stage];
+    std::byte* const to = ring.tiles + ring.stage * kKvBytes<kDim> + chunk / 8 * kPanelBytes + swizzled(row, chunk % 8);
+    const std::byte* const from_head = kv.base + kv.offsets[plane] + ((int64_t{kv_head} * kv.page_size + row) * kDim + chunk * 8) * 2;
+#pragma unroll 1
+    for (int i = 0; i < kFlashTile / 16; ++i) {
+      const std::byte* const from = from_head + int64_t{__shfl_sync(0xffffffffu, page, i)} * kv.page_bytes + ((first + i * 16) & (kv.page_size - 1)) * (kDim * 2);
+#pragma unroll
+      for (int j = 0; j < 16 / kRowsAtOnce; ++j) {
+        const int position = first + i * 16 + j * kRowsAtOnce + row;
+        copy_chunk(to + (i * 16 + j * kRowsAtOnce) * 128, from + j * kRowsAtOnce * (kDim * 2), position >= s.first_seen && position <= s.last_position);
+      }
+    }
+    commit_chunks();
+    ring.advance();
+  }
+  for (int plane = 0; plane < 2; ++plane) {
+    if (plane == 0) await_chunks<1>();
+    else await_chunks<0>();
+    fence_for_wgmma();
+    sync_threads_of(kCopierBarrier, 128);
+    if (thread == 0) arrive(full[plane]);
+  }
+}
+
+#endif
+
+template <class T, int kDim, bool kCapped>
+__global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, const __grid_constant__ PageMaps maps,
+                                                               std::byte* out_tiles, int n_blocks) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kDepth = kStages<T, kDim>;
   extern __shared__ std::byte raw_shared[];
   __shared__ Barrier full[kDepth], empty[kDepth];
   std::byte* tiles = raw_shared + (-shared_address(raw_shared) & 1023);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;     // the compiler sees that lanes agree
   start_dependents();
   if (threadIdx.x == 0) {
-    for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], 128), init_barrier(&empty[s], kConsumers * 4);
+    if (maps.are_there) prefetch_map(maps.of[0]), prefetch_map(maps.of[1]);
+    for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], kIsFp8<T> ? 128 : 1), init_barrier(&empty[s], kConsumers * 4);
     publish_barriers();
   }
   __syncthreads();
   await_predecessors();
   const int share = op.n_heads / op.n_kv_heads, kv_head = blockIdx.x % op.n_kv_heads, block = n_blocks - 1 - int(blockIdx.x) / op.n_kv_heads;
   const int tokens_a_block = kRows / share, first_row = block * tokens_a_block, end_row = min(first_row + tokens_a_block, int(op.q.rows));
-  int stage = 0;
-  uint32_t phase = 0;
-  const auto advance = [&] {
-    if (++stage == kDepth) stage = 0, phase ^= 1;
-  };
+  Ring<kDepth> ring{tiles, full, empty};
   Segment s;
   [[maybe_unused]] float* const scales = reinterpret_cast<float*>(tiles + kDepth * kKvBytes<kDim> + kQueryBytes<kDim>);
 
   if (group == kConsumers) {
     shrink_registers<kIsFp8<T> ? 72 : 56>();
     const int thread = threadIdx.x % 128, page_size = op.kv.page_size;
-    constexpr int kChunks = kDim / 8, kRowsAtOnce = 128 / kChunks;
-    const int chunk = thread % kChunks, row = thread / kChunks;
     for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
       const int32_t* pages = step.pages + step.seqs[s.seq].first_page[op.kv.group];
       // Lane i looks up the page of the tile's i-th 16 positions, one tile ahead: the copies never wait for the table.
@@ -164,8 +236,8 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
               if (!seen(four + 2)) scale.z = 0;
               if (!seen(four + 3)) scale.w = 0;
             }
-            await(&empty[stage], phase ^ 1);
-            std::byte* const to = tiles + stage * kKvBytes<kDim> + code_chunk / 4 * kPanelBytes;
+            ring.await_empty();
+            std::byte* const to = tiles + ring.stage * kKvBytes<kDim> + code_chunk / 4 * kPanelBytes;
 #pragma unroll
             for (int i = 0; i < kTurns; ++i) {
               const int r = i * kCodeRows + code_row;
@@ -176,7 +248,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
               *reinterpret_cast<uint4*>(to + swizzled(r, code_chunk % 4 * 2 + 1)) = high;
             }
             if (thread < 32) {
-              float* const to_scales = scales + stage * kScaleStride;
+              float* const to_scales = scales + ring.stage * kScaleStride;
               if constexpr (kPlane == 1) {
                 const ValueScaling scaling = value_scaling(scale);
                 scale = scaled(scale, scaling.given);
@@ -185,46 +257,18 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
               reinterpret_cast<float4*>(to_scales)[lane] = scale;
             }
             fence_for_wgmma();
-            arrive(&full[stage]);
-            advance();
+            arrive(&full[ring.stage]);
+            ring.advance();
           };
           bring(std::integral_constant<int, 0>{});
           bring(std::integral_constant<int, 1>{});
         } else {
-          for (int plane = 0; plane < 2; ++plane) {
-            await(&empty[stage], phase ^ 1);
-            std::byte* to = tiles + stage * kKvBytes<kDim> + chunk / 8 * kPanelBytes + swizzled(row, chunk % 8);
-            const std::byte* from_head = op.kv.base + op.kv.offsets[plane] + ((int64_t{kv_head} * page_size + row) * kDim + chunk * 8) * 2;
-            const int first = tile * kFlashTile;
-            const bool whole = first >= s.first_seen && first + kFlashTile - 1 <= s.last_position;
-            // 16 positions share an address, and most tiles are whole: an address and a test for each row took a fifth of all issue slots.
-            const auto group_of = [&](int i) { return from_head + int64_t{__shfl_sync(0xffffffffu, page, i)} * op.kv.page_bytes + ((first + i * 16) & (page_size - 1)) * (kDim * 2); };
-            if (whole) {
-#pragma unroll
-              for (int i = 0; i < kFlashTile / 16; ++i) {
-                const std::byte* from_page = group_of(i);
-#pragma unroll
-                for (int j = 0; j < 16 / kRowsAtOnce; ++j) copy_chunk(to + (i * 16 + j * kRowsAtOnce) * 128, from_page + j * kRowsAtOnce * (kDim * 2));
-              }
-            } else {
-#pragma unroll 1
-              for (int i = 0; i < kFlashTile / 16; ++i) {
-                const std::byte* from_page = group_of(i);
-#pragma unroll
-                for (int j = 0; j < 16 / kRowsAtOnce; ++j) {
-                  const int position = first + i * 16 + j * kRowsAtOnce + row;
-                  copy_chunk(to + (i * 16 + j * kRowsAtOnce) * 128, from_page + j * kRowsAtOnce * (kDim * 2), position >= s.first_seen && position <= s.last_position);
-                }
-              }
-            }
-            arrive_after_chunks(&full[stage]);
-            advance();
-          }
+          const int first = tile * kFlashTile;
+          if (maps.are_there && first >= s.first_seen && first + kFlashTile - 1 <= s.last_position) copy_whole_tile<kDim>(ring, maps, page, kv_head, page_size, lane, thread < 32);
+          else copy_part_of_tile<kDim>(ring, s, tile, op.kv, page, kv_head);
         }
       }
     }
-    commit_chunks();
-    await_chunks<0>();                                                       // nobody leaves before its copies have arrived
   } else {
     grow_registers<kIsFp8<T> ? 216 : 224>();
     const int g = lane / 4, q = lane % 4;
@@ -252,14 +296,9 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       float scores[64], tile_m[2], tile_l[2];
       [[maybe_unused]] float owed[2];                                        // fp8: to the tile's result
       uint32_t p[8][4];
-      // Tiles come by ordinary copies; the fence makes them visible to the tensor cores. It is here because a copying thread's would wait for all that it has asked for since.
-      const auto arrived = [&] {
-        await(&full[stage], phase);
-        fence_for_wgmma();
-      };
       const auto score = [&] {
-        arrived();
-        const uint64_t keys = first_tile + stage * (kKvBytes<kDim> >> 4);
+        ring.await_full();
+        const uint64_t keys = first_tile + ring.stage * (kKvBytes<kDim> >> 4);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < kDim / 16; ++k) {
@@ -270,27 +309,27 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         wgmma_commit();
       };
       const auto weigh = [&](int tile) {
-        if (op.softcap > 0) cap_scores(scores, op.scale, op.softcap);
+        if constexpr (kCapped) cap_scores(scores, op.scale, op.softcap);
         const int first = tile * kFlashTile;
         const bool in_part = first + kFlashTile - 1 > s.first_position || (op.window > 0 && first <= s.last_position - op.window);
         if (in_part) mask_scores(scores, first, sees_from, sees_to, q);
         softmax_tile<T>(p, tile_m, tile_l, scores, factor);
         if constexpr (kIsFp8<T>) {
-          await(&full[stage], phase);                                        // V: its scales are wanted here
-          const float* const given = scales + stage * kScaleStride;
+          ring.await_full();                                        // V: its scales are wanted here
+          const float* const given = scales + ring.stage * kScaleStride;
           owed[0] = owed[1] = given[kFlashTile];
           if (in_part) rescale_weights(scores, owed, given, first, sees_from, sees_to, q);
           pack_weights(p, scores, given, q);
         }
       };
       const auto leave = [&] {
-        if (lane == 0) arrive(&empty[stage]);
-        advance();
+        if (lane == 0) arrive(&empty[ring.stage]);
+        ring.advance();
       };
       float out[kDim / 2], keep[2], take[2];
       const auto mix = [&] {
-        arrived();
-        const uint64_t values = first_values + stage * (kKvBytes<kDim> >> 4);
+        ring.await_full();
+        const uint64_t values = first_values + ring.stage * (kKvBytes<kDim> >> 4);
         wgmma_fence();
 #pragma unroll
         for (int t = 0; t < 8; ++t) {
@@ -313,7 +352,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         wgmma_await<0>();
         hold(scores);
         if constexpr (kIsFp8<T>) {
-          scale_scores(scores, scales + stage * kScaleStride, q);
+          scale_scores(scores, scales + ring.stage * kScaleStride, q);
           __syncwarp();                                                      // all lanes have read the scales
         }
         leave();
@@ -353,12 +392,15 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
 #endif
 }
 
-template <class T, int kDim>
+template <class T, int kDim, bool kCapped>
 void launch(const PagedAttention& op, std::byte* tiles, const Launch& l) {
   const int tokens_a_block = kRows / (op.n_heads / op.n_kv_heads), n_blocks = int(op.q.rows + tokens_a_block - 1) / tokens_a_block;
   constexpr int kBytes = 1024 + kStages<T, kDim> * kKvBytes<kDim> + kQueryBytes<kDim> + kScaleBytes<T, kDim>;
-  cudaFuncSetAttribute(many_rows_kernel<T, kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  launch_kernel(many_rows_kernel<T, kDim>, n_blocks * op.n_kv_heads, kThreads, kBytes, l.stream, op, l.step, tiles, n_blocks);
+  PageMaps maps{};
+  if constexpr (!kIsFp8<T>) maps.are_there = map_plane(maps.of[0], op.kv, 0) && map_plane(maps.of[1], op.kv, 1);
+  const auto kernel = many_rows_kernel<T, kDim, kCapped>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  launch_kernel(kernel, n_blocks * op.n_kv_heads, kThreads, kBytes, l.stream, op, l.step, maps, tiles, n_blocks);
 }
 
 }  // namespace
@@ -366,7 +408,10 @@ void launch(const PagedAttention& op, std::byte* tiles, const Launch& l) {
 bool flash_many_rows_supports(const PagedAttention& op, const Launch& l) { return kHasSm90a && l.compute_capability == 90 && op.head_dim <= 128; }
 
 void flash_many_rows(const PagedAttention& op, std::byte* tiles, const Launch& l) {
-  const auto launch_as = [&]<class T>(T) { op.head_dim == 64 ? launch<T, 64>(op, tiles, l) : launch<T, 128>(op, tiles, l); };
+  const auto launch_as = [&]<class T>(T) {
+    if (op.softcap > 0) op.head_dim == 64 ? launch<T, 64, true>(op, tiles, l) : launch<T, 128, true>(op, tiles, l);
+    else op.head_dim == 64 ? launch<T, 64, false>(op, tiles, l) : launch<T, 128, false>(op, tiles, l);
+  };
   switch (op.kv.planes[0].format) {
     case FormatId::f16: launch_as(__half{}); break;
     case FormatId::fp8_e4m3: launch_as(E4m3{}); break;
