@@ -1,7 +1,10 @@
 // Attention of whole prompts on sm_90a. A block takes 128 rows, tokens x the query heads that share a KV head, and walks over the tiles of 128 positions that they
-// see. One warpgroup brings K and V rows from their pages into a ring of tiles in shared memory, by the tensor copy engine where a whole tile is seen; two take 64 rows each: while one is at its softmax, the other
-// has the tensor cores. Queries stay in shared memory, a tile's result and the fold of those before it in registers. A tile's scores are asked for before the result of the
-// one before is folded. Turns by barriers, so that one warpgroup multiplies both for V and for the next K while the other is at its softmax, were 3 % slower in a prefill.
+// see. One warpgroup brings K and V rows from their pages into a ring of tiles in shared memory, by the tensor copy engine where a whole tile is seen; two take 64 rows each:
+// while one is at its softmax, the other has the tensor cores. Queries stay in shared memory, a tile's result and the fold of those before it in registers.
+//
+// A warpgroup's own products run beside its softmax, too: it asks for the next tile's scores and for the first 64 dimensions of this tile's result, takes the maximum of the
+// scores while those come, folds them, asks for the other 64 dimensions and makes weights meanwhile. Turns by barriers, so that one warpgroup multiplies while the other is at
+// its softmax, were 3 % slower in a prefill before that.
 //
 // Rows of a step are cut into blocks without regard to sequences; a block does the sequences it meets one after the other. The last rows come first: with a
 // causal mask they take longest.
@@ -84,17 +87,13 @@ __device__ void widen_chunk(uint4& first, uint4& second, const uint4& codes) {
   second = kKeys ? uint4{high[0], high[1], high[2], high[3]} : uint4{low[2], high[2], low[3], high[3]};
 }
 
-// fp8: what is owed to the tile's result comes with its factor of the fold, which gives the same bits unless it is too small a number to be exact.
-template <int n>
-__device__ void pay(float (&out)[n], float (&take)[2], const float (&owed)[2]) {
+// fp8: what is owed to the tile's result comes with its factor of the fold, which gives the same bits unless it is too small a number to be exact. True: it is not paid.
+__device__ bool pay_later(float (&take)[2], const float (&owed)[2]) {
   const float both[2] = {__fmul_rn(take[0], owed[0]), __fmul_rn(take[1], owed[1])};
   const bool small = (take[0] > 0 && both[0] < 0x1p-126f) || (take[1] > 0 && both[1] < 0x1p-126f);
-  if (__any_sync(0xffffffffu, small)) {
-#pragma unroll
-    for (int i = 0; i < n; ++i) out[i] = __fmul_rn(out[i], owed[i / 2 % 2]);
-  } else {
-    take[0] = both[0], take[1] = both[1];
-  }
+  if (__any_sync(0xffffffffu, small)) return true;
+  take[0] = both[0], take[1] = both[1];
+  return false;
 }
 
 // K and V of 16 bits as the tensor copy engine finds them; without them all rows come chunk by chunk.
@@ -102,15 +101,15 @@ struct PageMaps { CUtensorMap of[2]; bool are_there; };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Where the block is in its ring of tiles.
+// Where one is in the block's ring of tiles, K and V in turn.
 template <int kDepth>
 struct Ring {
   std::byte* tiles;
   Barrier *full, *empty;
   int stage = 0;
   uint32_t phase = 0;
-  __device__ void advance() {
-    if (++stage == kDepth) stage = 0, phase ^= 1;
+  __device__ void advance(int n = 1) {
+    if ((stage += n) >= kDepth) stage -= kDepth, phase ^= 1;
   }
   __device__ void await_full() const { await(&full[stage], phase); }
   __device__ void await_empty() const { await(&empty[stage], phase ^ 1); }
@@ -129,9 +128,10 @@ __device__ void copy_whole_tile(Ring<kDepth>& ring, const PageMaps& maps, int32_
       for (int i = 0; i < n_pages; ++i) {
         const int32_t from = __shfl_sync(0xffffffffu, page, i * (page_size / 16));
         std::byte* const to = ring.tiles + ring.stage * kKvBytes<kDim> + i * page_size * 128;
-        if (lane == 0)
+        if (lane == 0) {
 #pragma unroll
           for (int panel = 0; panel < kDim / 64; ++panel) copy_box(to + panel * kPanelBytes, maps.of[plane], panel * 64, kv_head * page_size, from, full);
+        }
       }
     }
     ring.advance();
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
   [[maybe_unused]] float* const scales = reinterpret_cast<float*>(tiles + kDepth * kKvBytes<kDim> + kQueryBytes<kDim>);
 
   if (group == kConsumers) {
-    shrink_registers<kIsFp8<T> ? 72 : 56>();
+    shrink_registers<kIsFp8<T> ? 72 : 40>();
     const int thread = threadIdx.x % 128, page_size = op.kv.page_size;
     for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
       const int32_t* pages = step.pages + step.seqs[s.seq].first_page[op.kv.group];
@@ -270,11 +270,13 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       }
     }
   } else {
-    grow_registers<kIsFp8<T> ? 216 : 224>();
+    grow_registers<kIsFp8<T> ? 216 : 232>();
     const int g = lane / 4, q = lane % 4;
     const float factor = exponent_factor(op);
     std::byte* queries = tiles + kDepth * kKvBytes<kDim> + group * (kQueryBytes<kDim> / 2);
-    const uint64_t own_queries = wgmma_tile(queries), first_tile = wgmma_tile(tiles), first_values = wgmma_tile(tiles, kPanelBytes);
+    const uint64_t own_queries = wgmma_tile(queries), first_tile = wgmma_tile(tiles);
+    Ring<kDepth> keys = ring, values = ring;
+    values.advance();
     for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
       int token[2], head[2], sees_from[2], sees_to[2];
 #pragma unroll
@@ -293,83 +295,116 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       float total[kDim / 2], m[2] = {-CUDART_INF_F, -CUDART_INF_F}, l[2] = {0, 0};
 #pragma unroll
       for (int i = 0; i < kDim / 2; ++i) total[i] = 0;
-      float scores[64], tile_m[2], tile_l[2];
+      float scores[64], out[32], tile_m[2], tile_l[2], keep[2], take[2];
       [[maybe_unused]] float owed[2];                                        // fp8: to the tile's result
+      [[maybe_unused]] bool owes = false;
       uint32_t p[8][4];
-      const auto score = [&] {
-        ring.await_full();
-        const uint64_t keys = first_tile + ring.stage * (kKvBytes<kDim> >> 4);
+      const auto leave = [&](Ring<kDepth>& at) {
+        if (lane == 0) arrive(&at.empty[at.stage]);
+        at.advance(2);
+      };
+      const auto start_scores = [&] {
+        keys.await_full();
+        const uint64_t tile = first_tile + keys.stage * (kKvBytes<kDim> >> 4);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < kDim / 16; ++k) {
-          const uint64_t a = own_queries + k / 4 * (64 * 128 >> 4) + 2 * (k % 4), b = keys + k / 4 * (kPanelBytes >> 4) + 2 * (k % 4);
+          const uint64_t a = own_queries + k / 4 * (64 * 128 >> 4) + 2 * (k % 4), b = tile + k / 4 * (kPanelBytes >> 4) + 2 * (k % 4);
           if (k == 0) wgmma<OperandOf<T>, true>(scores, a, b);
           else wgmma<OperandOf<T>, false>(scores, a, b);
         }
         wgmma_commit();
       };
-      const auto weigh = [&](int tile) {
-        if constexpr (kCapped) cap_scores(scores, op.scale, op.softcap);
-        const int first = tile * kFlashTile;
-        const bool in_part = first + kFlashTile - 1 > s.first_position || (op.window > 0 && first <= s.last_position - op.window);
-        if (in_part) mask_scores(scores, first, sees_from, sees_to, q);
-        softmax_tile<T>(p, tile_m, tile_l, scores, factor);
-        if constexpr (kIsFp8<T>) {
-          ring.await_full();                                        // V: its scales are wanted here
-          const float* const given = scales + ring.stage * kScaleStride;
-          owed[0] = owed[1] = given[kFlashTile];
-          if (in_part) rescale_weights(scores, owed, given, first, sees_from, sees_to, q);
-          pack_weights(p, scores, given, q);
-        }
-      };
-      const auto leave = [&] {
-        if (lane == 0) arrive(&empty[ring.stage]);
-        ring.advance();
-      };
-      float out[kDim / 2], keep[2], take[2];
-      const auto mix = [&] {
-        ring.await_full();
-        const uint64_t values = first_values + ring.stage * (kKvBytes<kDim> >> 4);
+      // The tile's o, 64 dimensions at a time: with those of all tiles and the next scores that is what registers have room for.
+      const auto start_mix = [&](int panel) {
+        const uint64_t tile = first_tile + values.stage * (kKvBytes<kDim> >> 4) + panel * (kPanelBytes >> 4);
         wgmma_fence();
 #pragma unroll
         for (int t = 0; t < 8; ++t) {
-          if (t == 0) wgmma<OperandOf<T>, true, true>(out, p[t], values);
-          else wgmma<OperandOf<T>, true, false>(out, p[t], values + t * (2048 >> 4));
+          if (t == 0) wgmma<OperandOf<T>, true, true>(out, p[t], tile);
+          else wgmma<OperandOf<T>, true, false>(out, p[t], tile + t * (2048 >> 4));
         }
         wgmma_commit();
+      };
+      const auto start_fold = [&] {
 #pragma unroll
         for (int r = 0; r < 2; ++r) fold(m[r], l[r], tile_m[r], tile_l[r], factor, keep[r], take[r]);
-        wgmma_await<0>();
+        if constexpr (kIsFp8<T>) owes = pay_later(take, owed);
+      };
+      const auto add = [&](int panel) {
         hold(out);
-        if constexpr (kIsFp8<T>) pay(out, take, owed);
-        leave();
-      };
-      const auto add = [&] {
+        if (kIsFp8<T> && owes) {
 #pragma unroll
-        for (int i = 0; i < kDim / 2; ++i) total[i] = folded(total[i], out[i], keep[i / 2 % 2], take[i / 2 % 2]);
+          for (int i = 0; i < 32; ++i) out[i] = __fmul_rn(out[i], owed[i / 2 % 2]);
+        }
+#pragma unroll
+        for (int i = 0; i < 32; ++i) total[32 * panel + i] = folded(total[32 * panel + i], out[i], keep[i / 2 % 2], take[i / 2 % 2]);
       };
-      const auto scored = [&] {
-        wgmma_await<0>();
+      const auto seen_in_part = [&](int tile) {
+        const int first = tile * kFlashTile;
+        return first + kFlashTile - 1 > s.first_position || (op.window > 0 && first <= s.last_position - op.window);
+      };
+      const auto end_scores = [&](int tile) {
         hold(scores);
         if constexpr (kIsFp8<T>) {
-          scale_scores(scores, scales + ring.stage * kScaleStride, q);
+          scale_scores(scores, scales + keys.stage * kScaleStride, q);
           __syncwarp();                                                      // all lanes have read the scales
         }
-        leave();
+        leave(keys);
+        if constexpr (kCapped) cap_scores(scores, op.scale, op.softcap);
+        if (seen_in_part(tile)) mask_scores(scores, tile * kFlashTile, sees_from, sees_to, q);
+        tile_maximum(tile_m, scores);
       };
-      score();
-      scored();
-      weigh(s.first_tile);
+      // Weights become operands when those of the tile before are not wanted any more.
+      const auto end_weights = [&](int tile) {
+        hold(scores);
+        if constexpr (kIsFp8<T>) {
+          values.await_full();                                               // the scales
+          const float* const given = scales + values.stage * kScaleStride;
+          owed[0] = owed[1] = given[kFlashTile];
+          if (seen_in_part(tile)) rescale_weights(scores, owed, given, tile * kFlashTile, sees_from, sees_to, q);
+          pack_weights(p, scores, given, q);
+        } else {
+          pack_weights<T>(p, scores);
+        }
+      };
+      start_scores();
+      wgmma_await<0>();
+      end_scores(s.first_tile);
+      tile_weights(scores, tile_l, tile_m, factor);
+      end_weights(s.first_tile);
 #pragma unroll 1
       for (int tile = s.first_tile; tile < s.last_tile; ++tile) {
-        mix();
-        score();
-        add();
-        scored();
-        weigh(tile + 1);
+        start_scores();
+        values.await_full();
+        start_mix(0);
+        start_fold();
+        wgmma_await<1>();
+        end_scores(tile + 1);
+        if constexpr (kDim == 128) {
+          hold(tile_m);
+          end_block(n_blocks);
+          wgmma_await<0>();
+          add(0);
+          start_mix(1);
+        }
+        tile_weights(scores, tile_l, tile_m, factor);
+        hold(scores);
+        end_block(n_blocks);
+        wgmma_await<0>();
+        add(kDim / 64 - 1);
+        leave(values);
+        end_weights(tile + 1);
       }
-      mix();
-      add();
+      values.await_full();
+      start_fold();
+#pragma unroll
+      for (int panel = 0; panel < kDim / 64; ++panel) {
+        start_mix(panel);
+        wgmma_await<0>();
+        add(panel);
+      }
+      leave(values);
       const float* sinks = reinterpret_cast<const float*>(op.sinks.data);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {

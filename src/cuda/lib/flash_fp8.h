@@ -171,7 +171,7 @@ __device__ inline void rescale_weights(float (&s)[64], float (&owed)[2], const f
   }
 }
 
-// Weights in s, by V's scales as given, to operands as softmax_tile makes them.
+// Weights in s, by V's scales as given, to operands.
 __device__ inline void pack_weights(uint32_t (&p)[8][4], const float (&s)[64], const float* given_scales, int q) {
 #pragma unroll
   for (int j = 0; j < 16; ++j) {
