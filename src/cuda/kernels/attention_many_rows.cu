@@ -8,8 +8,6 @@
 //
 // Rows of a step are cut into blocks without regard to sequences; a block does the sequences it meets one after the other. The last rows come first: with a
 // causal mask they take longest. How tiles come into shared memory is in lib/kv_tiles.h; codes of fp8 (lib/flash_fp8.h) become f16 on their way.
-#include <algorithm>
-
 #include "cuda/kernels/flash.h"
 #include "cuda/lib/kv_tiles.h"
 #include "cuda/lib/launch.h"
@@ -32,7 +30,7 @@ constexpr int kStages = kTilesThatFit<T, kDim> < 8 ? kTilesThatFit<T, kDim> : 8;
 template <class T, int kDim>
 constexpr int kScaleBytes = kIsFp8<T> ? kStages<T, kDim> * kScaleStride * 4 : 0;
 
-__device__ bool next_segment(Segment& s, int from, int end, const PagedAttention& op, const StepView& step) {
+[[maybe_unused]] __device__ bool next_segment(Segment& s, int from, int end, const PagedAttention& op, const StepView& step) {
   while (from < end) {
     const StepSeq& seq = step.seqs[step.seq_of[from]];
     s.first = from, s.last = min(end, seq.first_row + seq.n_rows), s.seq = step.seq_of[from];
@@ -77,7 +75,7 @@ __device__ void put_queries(std::byte* to, int group, int first_row, int tokens_
 }
 
 // fp8: what is owed to the tile's result comes with its factor of the fold, which gives the same bits unless it is too small a number to be exact. True: it is not paid.
-__device__ bool pay_later(float (&take)[2], const float (&owed)[2]) {
+[[maybe_unused]] __device__ bool pay_later(float (&take)[2], const float (&owed)[2]) {
   const float both[2] = {__fmul_rn(take[0], owed[0]), __fmul_rn(take[1], owed[1])};
   const bool small = (take[0] > 0 && both[0] < 0x1p-126f) || (take[1] > 0 && both[1] < 0x1p-126f);
   if (__any_sync(0xffffffffu, small)) return true;
@@ -123,7 +121,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
     const int g = lane / 4, q = lane % 4;
     const float factor = exponent_factor(op);
     std::byte* queries = tiles + kDepth * kKvBytes<kDim> + group * (kQueryBytes<kDim> / 2);
-    const uint64_t own_queries = wgmma_tile(queries), first_tile = wgmma_tile(tiles);
+    const uint64_t own_queries = wgmma_tile(queries), first_tile = wgmma_tile(tiles), first_values = wgmma_tile(tiles, kPanelBytes);
     Ring<kDepth> keys = ring, values = ring;
     values.advance();
     for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
@@ -166,7 +164,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       };
       // The tile's o, 64 dimensions at a time: with those of all tiles and the next scores that is what registers have room for.
       const auto start_mix = [&](int panel) {
-        const uint64_t tile = first_tile + values.stage * (kKvBytes<kDim> >> 4) + panel * (kPanelBytes >> 4);
+        const uint64_t tile = first_values + values.stage * (kKvBytes<kDim> >> 4) + panel * (kPanelBytes >> 4);
         wgmma_fence();
 #pragma unroll
         for (int t = 0; t < 8; ++t) {
