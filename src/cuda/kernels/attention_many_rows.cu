@@ -3,8 +3,8 @@
 // while one is at its softmax, the other has the tensor cores. Queries stay in shared memory, a tile's result and the fold of those before it in registers.
 //
 // A warpgroup's own products run beside its softmax, too: it asks for the next tile's scores and for the first 64 dimensions of this tile's result, takes the maximum of the
-// scores while those come, folds them, asks for the other 64 dimensions and makes weights meanwhile. Turns by barriers, so that one warpgroup multiplies while the other is at
-// its softmax, were 3 % slower in a prefill before that.
+// scores while those come, folds them, asks for the other 64 dimensions and makes weights meanwhile. The two take turns at asking for the first two, which keeps them half a
+// tile apart: in step, both would wait for the tensor cores and then for the exponential unit.
 //
 // Rows of a step are cut into blocks without regard to sequences; a block does the sequences it meets one after the other. The last rows come first: with a
 // causal mask they take longest. How tiles come into shared memory is in lib/kv_tiles.h; codes of fp8 (lib/flash_fp8.h) become f16 on their way.
@@ -16,7 +16,7 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int kRows = 128, kConsumers = 2, kThreads = 128 * (kConsumers + 1);
+constexpr int kRows = 128, kConsumers = 2, kThreads = 128 * (kConsumers + 1), kTurnBarriers = 4;    // of the first warpgroup, of the second
 
 // Shared memory, from a multiple of 1024 on: the ring of tiles | queries | fp8: slots of codes | fp8: scales [stage][kScaleStride]
 template <int kDim>
@@ -124,6 +124,9 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
     const uint64_t own_queries = wgmma_tile(queries), first_tile = wgmma_tile(tiles), first_values = wgmma_tile(tiles, kPanelBytes);
     Ring<kDepth> keys = ring, values = ring;
     values.advance();
+    const auto await_turn = [&] { sync_threads_of(kTurnBarriers + group, kConsumers * 128); };
+    const auto give_turn = [&] { arrive_among_threads(kTurnBarriers + 1 - group, kConsumers * 128); };
+    if (group == 1) give_turn();
     for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
       int token[2], head[2], sees_from[2], sees_to[2];
 #pragma unroll
@@ -222,9 +225,11 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       end_weights(s.first_tile);
 #pragma unroll 1
       for (int tile = s.first_tile; tile < s.last_tile; ++tile) {
+        await_turn();
         start_scores();
         values.await_full();
         start_mix(0);
+        give_turn();
         start_fold();
         wgmma_await<kCapped ? 0 : 1>();                                      // a cap calls functions: nothing runs meanwhile
         end_scores(tile + 1);
@@ -270,6 +275,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         }
       }
     }
+    if (group == 0) await_turn();                                            // takes the one that was given last
   }
 #endif
 }
