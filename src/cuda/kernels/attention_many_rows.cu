@@ -6,8 +6,8 @@
 // scores while those come, folds them, asks for the other 64 dimensions and makes weights meanwhile. The two take turns at asking for the first two, which keeps them half a
 // tile apart: in step, both would wait for the tensor cores and then for the exponential unit.
 //
-// Rows of a step are cut into blocks without regard to sequences; a block does the sequences it meets one after the other. The last rows come first: with a
-// causal mask they take longest. How tiles come into shared memory is in lib/kv_tiles.h; codes of fp8 (lib/flash_fp8.h) become f16 on their way.
+// Rows of a step are cut into blocks without regard to sequences; a block does the sequences it meets one after the other, for one KV head or several. The last rows come
+// first: with a causal mask they take longest. How tiles come into shared memory is in lib/kv_tiles.h; codes of fp8 (lib/flash_fp8.h) become f16 on their way.
 #include "cuda/kernels/flash.h"
 #include "cuda/lib/kv_tiles.h"
 #include "cuda/lib/launch.h"
@@ -45,6 +45,19 @@ constexpr int kScaleBytes = kIsFp8<T> ? kStages<T, kDim> * kScaleStride * 4 : 0;
   return false;
 }
 
+// What a block does: the sequences that its rows meet, for each of its KV heads in turn.
+struct Work {
+  int kv_head, end_head, first_row, end_row, from;
+  __device__ bool next(Segment& s, const PagedAttention& op, const StepView& step) {
+    for (; kv_head < end_head; ++kv_head, from = first_row)
+      if (next_segment(s, from, end_row, op, step)) {
+        from = s.last;
+        return true;
+      }
+    return false;
+  }
+};
+
 // The warpgroup's 64 rows in the format of K, zeros for rows that are not of this sequence. All are on their way before one is waited for, those that are not wanted
 // from where another lies: a test around each load made them wait for each other.
 template <class T, int kDim>
@@ -70,7 +83,8 @@ __device__ void put_queries(std::byte* to, int group, int first_row, int tokens_
   for (int i = 0; i < kTurns; ++i) {
     const auto packed = [&](float low, float high) { return !wanted[i] ? 0u : kIsFp8<T> ? pack_query(low, high) : pack<OperandOf<T>>(low, high); };
     const auto& [a, b] = v[i];
-    *reinterpret_cast<uint4*>(to + c / 8 * 64 * 128 + swizzled(i * (128 / kChunks) + thread / kChunks, c % 8)) = {packed(a.x, a.y), packed(a.z, a.w), packed(b.x, b.y), packed(b.z, b.w)};
+    std::byte* const place = to + c / 8 * 64 * 128 + swizzled(i * (128 / kChunks) + thread / kChunks, c % 8);
+    *reinterpret_cast<uint4*>(place) = {packed(a.x, a.y), packed(a.z, a.w), packed(b.x, b.y), packed(b.z, b.w)};
   }
 }
 
@@ -84,8 +98,8 @@ __device__ void put_queries(std::byte* to, int group, int first_row, int tokens_
 }
 
 template <class T, int kDim, bool kCapped>
-__global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, const __grid_constant__ PageMaps maps,
-                                                               std::byte* out_tiles, int n_blocks) {
+__global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step,
+                                                               const __grid_constant__ PageMaps maps, std::byte* out_tiles, int n_blocks, int heads_a_block) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kDepth = kStages<T, kDim>;
   extern __shared__ std::byte raw_shared[];
@@ -101,8 +115,9 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
   }
   __syncthreads();
   await_predecessors();
-  const int share = op.n_heads / op.n_kv_heads, kv_head = blockIdx.x % op.n_kv_heads, block = n_blocks - 1 - int(blockIdx.x) / op.n_kv_heads;
-  const int tokens_a_block = kRows / share, first_row = block * tokens_a_block, end_row = min(first_row + tokens_a_block, int(op.q.rows));
+  const int share = op.n_heads / op.n_kv_heads, n_groups = op.n_kv_heads / heads_a_block, first_head = blockIdx.x % n_groups * heads_a_block;
+  const int tokens_a_block = kRows / share, first_row = (n_blocks - 1 - int(blockIdx.x) / n_groups) * tokens_a_block;
+  Work work{first_head, first_head + heads_a_block, first_row, min(first_row + tokens_a_block, int(op.q.rows)), first_row};
   Ring<kDepth> ring{tiles, full, empty};
   Segment s;
   [[maybe_unused]] std::byte* const slots = tiles + kDepth * kKvBytes<kDim> + kQueryBytes<kDim>;
@@ -111,8 +126,8 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
   if (group == kConsumers) {
     shrink_registers<kIsFp8<T> ? 72 : 40>();
     [[maybe_unused]] CodeSlots codes{slots, codes_full};
-    for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
-      const HeadPages head{op.kv, step.pages + step.seqs[s.seq].first_page[op.kv.group], kv_head};
+    while (work.next(s, op, step)) {
+      const HeadPages head{op.kv, step.pages + step.seqs[s.seq].first_page[op.kv.group], work.kv_head};
       if constexpr (kIsFp8<T>) widen_tiles<kDim>(ring, codes, scales, s, head);
       else copy_tiles<kDim>(ring, s, maps, head);
     }
@@ -127,19 +142,19 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
     const auto await_turn = [&] { sync_threads_of(kTurnBarriers + group, kConsumers * 128); };
     const auto give_turn = [&] { arrive_among_threads(kTurnBarriers + 1 - group, kConsumers * 128); };
     if (group == 1) give_turn();
-    for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
+    while (work.next(s, op, step)) {
       int token[2], head[2], sees_from[2], sees_to[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int row = group * 64 + warp % 4 * 16 + g + 8 * r;
-        token[r] = first_row + row / share, head[r] = kv_head * share + row % share;
+        token[r] = first_row + row / share, head[r] = work.kv_head * share + row % share;
         const bool active = row < tokens_a_block * share && token[r] >= s.first && token[r] < s.last;
         if (!active) token[r] = -1;
         const int position = active ? step.positions[token[r]] : s.first_position;
         sees_from[r] = op.window > 0 ? position - op.window + 1 : 0, sees_to[r] = position + 1;
       }
       sync_threads_of(1 + group, 128);                                       // nobody reads the queries of the segment before any more
-      put_queries<T, kDim>(queries, group, first_row, tokens_a_block, share, kv_head, s.first, s.last, op);
+      put_queries<T, kDim>(queries, group, first_row, tokens_a_block, share, work.kv_head, s.first, s.last, op);
       fence_for_wgmma();
       sync_threads_of(1 + group, 128);
       float total[kDim / 2], m[2] = {-CUDART_INF_F, -CUDART_INF_F}, l[2] = {0, 0};
@@ -280,6 +295,16 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
 #endif
 }
 
+// KV heads that a block takes one after the other: its tiles keep coming from one head to the next, where a new block would wait for its first ones. As many as leave about two
+// rounds of blocks, the shorter ones last, and no more rounds than there are where all are as long as each other.
+int heads_a_block(const PagedAttention& op, int n_blocks, const Launch& l) {
+  const int n_pieces = n_blocks * op.n_kv_heads;
+  const auto rounds = [&](int n) { return (n_pieces / n + l.n_sms - 1) / l.n_sms * n; };
+  for (const int n : {4, 2})
+    if (op.n_kv_heads % n == 0 && n_pieces * 8 >= 15 * n * l.n_sms && rounds(n) <= rounds(1)) return n;
+  return 1;
+}
+
 template <class T, int kDim, bool kCapped>
 void launch(const PagedAttention& op, std::byte* tiles, const Launch& l) {
   const int tokens_a_block = kRows / (op.n_heads / op.n_kv_heads), n_blocks = int(op.q.rows + tokens_a_block - 1) / tokens_a_block;
@@ -288,7 +313,8 @@ void launch(const PagedAttention& op, std::byte* tiles, const Launch& l) {
   if constexpr (!kIsFp8<T>) maps.are_there = map_plane(maps.of[0], op.kv, 0) && map_plane(maps.of[1], op.kv, 1);
   const auto kernel = many_rows_kernel<T, kDim, kCapped>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  launch_kernel(kernel, n_blocks * op.n_kv_heads, kThreads, kBytes, l.stream, op, l.step, maps, tiles, n_blocks);
+  const int n_heads = heads_a_block(op, n_blocks, l);
+  launch_kernel(kernel, n_blocks * (op.n_kv_heads / n_heads), kThreads, kBytes, l.stream, op, l.step, maps, tiles, n_blocks, n_heads);
 }
 
 }  // namespace

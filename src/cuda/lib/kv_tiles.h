@@ -92,7 +92,8 @@ __device__ void copy_part_of_tile(Ring<kDepth>& ring, const Segment& s, int tile
     const std::byte* const from_head = kv.base + kv.offsets[plane] + ((int64_t{head.kv_head} * kv.page_size + row) * kDim + chunk * 8) * 2;
 #pragma unroll 1
     for (int i = 0; i < kFlashTile / 16; ++i) {
-      const std::byte* const from = from_head + int64_t{__shfl_sync(0xffffffffu, page, i * 16 / kv.page_size)} * kv.page_bytes + ((first + i * 16) & (kv.page_size - 1)) * (kDim * 2);
+      const int32_t of_run = __shfl_sync(0xffffffffu, page, i * 16 / kv.page_size);
+      const std::byte* const from = from_head + of_run * kv.page_bytes + ((first + i * 16) & (kv.page_size - 1)) * (kDim * 2);
 #pragma unroll
       for (int j = 0; j < 16 / kRowsAtOnce; ++j) {
         const int position = first + i * 16 + j * kRowsAtOnce + row;

@@ -32,8 +32,8 @@ inline bool map_plane(CUtensorMap& map, const KvRef& kv, int plane) {
 __device__ inline void prefetch_map(const CUtensorMap& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
 // From number `first` on of the rows of a page from `row` on; the barrier gets the bytes.
 __device__ inline void copy_box(void* to, const CUtensorMap& map, int first, int row, int page, Barrier* b) {
-  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to)), "l"(&map), "r"(first), "r"(row),
-               "r"(page), "r"(shared_address(b))
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to)), "l"(&map), "r"(first),
+               "r"(row), "r"(page), "r"(shared_address(b))
                : "memory");
 }
 
