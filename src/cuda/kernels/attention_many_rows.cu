@@ -18,6 +18,13 @@ namespace {
 
 constexpr int kRows = 128, kConsumers = 2, kThreads = 128 * (kConsumers + 1), kTurnBarriers = 4;    // of the first warpgroup, of the second
 
+// Registers of a thread that copies and of one that multiplies. A block has what it starts with, 168 a thread: who asks for more waits for ever.
+template <class T>
+constexpr int kCopierRegisters = kIsFp8<T> ? 72 : 40;
+template <class T>
+constexpr int kOwnRegisters = kIsFp8<T> ? 216 : 232;
+static_assert(kCopierRegisters<E4m3> + 2 * kOwnRegisters<E4m3> <= 3 * 168 && kCopierRegisters<__half> + 2 * kOwnRegisters<__half> <= 3 * 168);
+
 // Shared memory, from a multiple of 1024 on: the ring of tiles | queries | fp8: slots of codes | fp8: scales [stage][kScaleStride]
 template <int kDim>
 constexpr int kQueryBytes = kDim / 64 * kRows * 128;                        // [warpgroup][panel][row of 64][128 bytes, swizzled]
@@ -124,7 +131,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
   [[maybe_unused]] float* const scales = reinterpret_cast<float*>(slots + kSlotBytes<T, kDim>);
 
   if (group == kConsumers) {
-    shrink_registers<kIsFp8<T> ? 72 : 40>();
+    shrink_registers<kCopierRegisters<T>>();
     [[maybe_unused]] CodeSlots codes{slots, codes_full};
     while (work.next(s, op, step)) {
       const HeadPages head{op.kv, step.pages + step.seqs[s.seq].first_page[op.kv.group], work.kv_head};
@@ -132,7 +139,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       else copy_tiles<kDim>(ring, s, maps, head);
     }
   } else {
-    grow_registers<kIsFp8<T> ? 216 : 232>();
+    grow_registers<kOwnRegisters<T>>();
     const int g = lane / 4, q = lane % 4;
     const float factor = exponent_factor(op);
     std::byte* queries = tiles + kDepth * kKvBytes<kDim> + group * (kQueryBytes<kDim> / 2);
