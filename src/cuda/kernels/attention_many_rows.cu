@@ -16,7 +16,8 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int kRows = 128, kConsumers = 2, kThreads = 128 * (kConsumers + 1), kTurnBarriers = 4;    // of the first warpgroup, of the second
+constexpr int kRows = 128, kConsumers = 2, kThreads = 128 * (kConsumers + 1);
+[[maybe_unused]] constexpr int kTurnBarriers = 4;                            // of the first warpgroup, of the second
 
 // Registers of a thread that copies and of one that multiplies. A block has what it starts with, 168 a thread: who asks for more waits for ever.
 template <class T>
@@ -53,17 +54,16 @@ constexpr int kScaleBytes = kIsFp8<T> ? kStages<T, kDim> * kScaleStride * 4 : 0;
 }
 
 // What a block does: the sequences that its rows meet, for each of its KV heads in turn.
-struct Work {
-  int kv_head, end_head, first_row, end_row, from;
-  __device__ bool next(Segment& s, const PagedAttention& op, const StepView& step) {
-    for (; kv_head < end_head; ++kv_head, from = first_row)
-      if (next_segment(s, from, end_row, op, step)) {
-        from = s.last;
-        return true;
-      }
-    return false;
-  }
-};
+struct Work { int kv_head, end_head, first_row, end_row, from; };
+
+[[maybe_unused]] __device__ bool next_work(Segment& s, Work& w, const PagedAttention& op, const StepView& step) {
+  for (; w.kv_head < w.end_head; ++w.kv_head, w.from = w.first_row)
+    if (next_segment(s, w.from, w.end_row, op, step)) {
+      w.from = s.last;
+      return true;
+    }
+  return false;
+}
 
 // The warpgroup's 64 rows in the format of K, zeros for rows that are not of this sequence. All are on their way before one is waited for, those that are not wanted
 // from where another lies: a test around each load made them wait for each other.
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
   if (group == kConsumers) {
     shrink_registers<kCopierRegisters<T>>();
     [[maybe_unused]] CodeSlots codes{slots, codes_full};
-    while (work.next(s, op, step)) {
+    while (next_work(s, work, op, step)) {
       const HeadPages head{op.kv, step.pages + step.seqs[s.seq].first_page[op.kv.group], work.kv_head};
       if constexpr (kIsFp8<T>) widen_tiles<kDim>(ring, codes, scales, s, head);
       else copy_tiles<kDim>(ring, s, maps, head);
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
     const auto await_turn = [&] { sync_threads_of(kTurnBarriers + group, kConsumers * 128); };
     const auto give_turn = [&] { arrive_among_threads(kTurnBarriers + 1 - group, kConsumers * 128); };
     if (group == 1) give_turn();
-    while (work.next(s, op, step)) {
+    while (next_work(s, work, op, step)) {
       int token[2], head[2], sees_from[2], sees_to[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
