@@ -865,5 +865,33 @@ TEST_F(Cuda, AttentionOfManyLongSequencesGivesEachRowItsOwnBits) {
   }
 }
 
+// Prompts behind a long past: a block's ring of tiles goes round several times, and the tiles are whole but for the first of a window and the last. Then prompts with enough
+// heads that a block takes several.
+TEST_F(Cuda, AttentionOfPromptsBehindALongPastGivesEachRowItsOwnBits) {
+  Rng rng(20);
+  for (int i = 0; i < 15; ++i) {
+    FlashCase c{.n_heads = 8, .n_kv_heads = i % 4 == 3 ? 8 : 2, .head_dim = i / 3 % 2 ? 64 : 128, .kv = kFlashFormats[size_t(i % 3)], .window = i / 6 == 1 ? 1500 : 0,
+                .softcap = i == 9 ? 5.0f : 0.0f, .page_size = pick(rng, {16, 32, 64}), .seqs = {{2300, 140}, {900, 77}}};
+    if (i >= 12) c.n_heads = 128, c.n_kv_heads = 8, c.head_dim = 64, c.seqs = {{0, 700}, {37, 310}};
+    if (c.kv == FormatId::fp8_e4m3) c.spread = 20;
+    const FlashInput in = flash_input(rng, c);
+    auto backend = make_cuda_backend({.graphs = false});
+    const Matrix all = flash(*backend, c, in);
+    int64_t first = 0;
+    for (size_t s = 0; s < c.seqs.size(); ++s) {
+      const SeqPlan plan = c.seqs[s];
+      for (const int n : {1, 9, 40}) {
+        FlashCase alone = c;
+        alone.seqs = {{plan.n_past + plan.n_rows - n, n}};
+        const FlashInput own{.q = {in.q[s]}, .k = {in.k[s]}, .v = {in.v[s]}, .sinks = in.sinks};
+        const std::string what = "case " + std::to_string(i) + ", last " + std::to_string(n) + " rows of sequence " + std::to_string(s);
+        expect_same(flash(*backend, alone, own), all.slice(first + plan.n_rows - n, n), what);
+      }
+      first += plan.n_rows;
+    }
+    if (HasFailure()) return;
+  }
+}
+
 }  // namespace
 }  // namespace ridge::conformance

@@ -1,41 +1,44 @@
 // Attention of whole prompts on sm_90a. A block takes 128 rows, tokens x the query heads that share a KV head, and walks over the tiles of 128 positions that they
-// see. One warpgroup copies K and V rows from their pages into a ring of tiles in shared memory; two take 64 rows each: while one is at its softmax, the other
-// has the tensor cores. Queries stay in shared memory, a tile's result and the fold of those before it in registers. A tile's scores are asked for before the result of the
-// one before is folded. Turns by barriers, so that one warpgroup multiplies both for V and for the next K while the other is at its softmax, were 3 % slower in a prefill.
+// see. One warpgroup brings K and V rows from their pages into a ring of tiles in shared memory, by the tensor copy engine where a whole tile is seen; two take 64 rows each:
+// while one is at its softmax, the other has the tensor cores. Queries stay in shared memory, a tile's result and the fold of those before it in registers.
 //
-// Rows of a step are cut into blocks without regard to sequences; a block does the sequences it meets one after the other. The last rows come first: with a
-// causal mask they take longest.
+// A warpgroup's own products run beside its softmax, too: it asks for the next tile's scores and for the first 64 dimensions of this tile's result, takes the maximum of the
+// scores while those come, folds them, asks for the other 64 dimensions and makes weights meanwhile. The two take turns at asking for the first two, which keeps them half a
+// tile apart: in step, both would wait for the tensor cores and then for the exponential unit.
 //
-// Codes of fp8 (lib/flash_fp8.h) become f16 on their way: the copying warpgroup loads, widens and stores them, and puts a tile's scales beside it.
-#include <algorithm>
-
+// Rows of a step are cut into blocks without regard to sequences; a block does the sequences it meets one after the other, for one KV head or several. The last rows come
+// first: with a causal mask they take longest. How tiles come into shared memory is in lib/kv_tiles.h; codes of fp8 (lib/flash_fp8.h) become f16 on their way.
 #include "cuda/kernels/flash.h"
-#include "cuda/lib/flash_fp8.h"
+#include "cuda/lib/kv_tiles.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/tiles.h"
-#include "cuda/lib/wgmma.h"
 
 namespace ridge::cuda {
 namespace {
 
-constexpr int kRows = 128, kConsumers = 2, kThreads = 128 * (kConsumers + 1), kPanelBytes = kFlashTile * 128;
+constexpr int kRows = 128, kConsumers = 2, kThreads = 128 * (kConsumers + 1);
+[[maybe_unused]] constexpr int kTurnBarriers = 4;                            // of the first warpgroup, of the second
 
-template <int kDim>
-constexpr int kKvBytes = kDim / 64 * kPanelBytes;                           // [panel of 64 dimensions][position][128 bytes, swizzled]
+// Registers of a thread that copies and of one that multiplies. A block has what it starts with, 168 a thread: who asks for more waits for ever.
+template <class T>
+constexpr int kCopierRegisters = kIsFp8<T> ? 72 : 40;
+template <class T>
+constexpr int kOwnRegisters = kIsFp8<T> ? 216 : 232;
+static_assert(kCopierRegisters<E4m3> + 2 * kOwnRegisters<E4m3> <= 3 * 168 && kCopierRegisters<__half> + 2 * kOwnRegisters<__half> <= 3 * 168);
+
+// Shared memory, from a multiple of 1024 on: the ring of tiles | queries | fp8: slots of codes | fp8: scales [stage][kScaleStride]
 template <int kDim>
 constexpr int kQueryBytes = kDim / 64 * kRows * 128;                        // [warpgroup][panel][row of 64][128 bytes, swizzled]
 template <class T, int kDim>
-constexpr int kTilesThatFit = ((kIsFp8<T> ? 221 : 225) * 1024 - kQueryBytes<kDim>) / kKvBytes<kDim>;
+constexpr int kSlotBytes = kIsFp8<T> ? kCodeSlots * kCodeBytes<kDim> : 0;
+template <class T, int kDim>
+constexpr int kTilesThatFit = ((kIsFp8<T> ? 221 : 225) * 1024 - kQueryBytes<kDim> - kSlotBytes<T, kDim>) / kKvBytes<kDim>;
 template <class T, int kDim>
 constexpr int kStages = kTilesThatFit<T, kDim> < 8 ? kTilesThatFit<T, kDim> : 8;
-constexpr int kScaleStride = kFlashTile + 4;
 template <class T, int kDim>
-constexpr int kScaleBytes = kIsFp8<T> ? kStages<T, kDim> * kScaleStride * 4 : 0;      // [stage][position], those of V as given, and then what is owed to o; behind the queries
+constexpr int kScaleBytes = kIsFp8<T> ? kStages<T, kDim> * kScaleStride * 4 : 0;
 
-// Rows [first, last) of one sequence, and the tiles they see.
-struct Segment { int first, last, seq, first_position, last_position, first_tile, last_tile, first_seen; };
-
-__device__ bool next_segment(Segment& s, int from, int end, const PagedAttention& op, const StepView& step) {
+[[maybe_unused]] __device__ bool next_segment(Segment& s, int from, int end, const PagedAttention& op, const StepView& step) {
   while (from < end) {
     const StepSeq& seq = step.seqs[step.seq_of[from]];
     s.first = from, s.last = min(end, seq.first_row + seq.n_rows), s.seq = step.seq_of[from];
@@ -50,291 +53,247 @@ __device__ bool next_segment(Segment& s, int from, int end, const PagedAttention
   return false;
 }
 
-// The warpgroup's 64 rows in the format of K, zeros for rows that are not of this sequence.
+// What a block does: the sequences that its rows meet, for each of its KV heads in turn.
+struct Work { int kv_head, end_head, first_row, end_row, from; };
+
+[[maybe_unused]] __device__ bool next_work(Segment& s, Work& w, const PagedAttention& op, const StepView& step) {
+  for (; w.kv_head < w.end_head; ++w.kv_head, w.from = w.first_row)
+    if (next_segment(s, w.from, w.end_row, op, step)) {
+      w.from = s.last;
+      return true;
+    }
+  return false;
+}
+
+// The warpgroup's 64 rows in the format of K, zeros for rows that are not of this sequence. All are on their way before one is waited for, those that are not wanted
+// from where another lies: a test around each load made them wait for each other.
 template <class T, int kDim>
 __device__ void put_queries(std::byte* to, int group, int first_row, int tokens_a_block, int share, int kv_head, int first, int last, const PagedAttention& op) {
-  for (int i = threadIdx.x % 128; i < 64 * kDim / 8; i += 128) {
-    const int r = i / (kDim / 8), c = i % (kDim / 8), row = group * 64 + r, token = first_row + row / share;
-    uint4 v{0, 0, 0, 0};
-    if (row < tokens_a_block * share && token >= first && token < last) {
-      const std::byte* const of_token = op.q.data + token * op.q.stride;
-      const int in_row = (kv_head * share + row % share) * kDim;
-      const float* q = reinterpret_cast<const float*>(of_token) + in_row;
-      if constexpr (kIsFp8<T>) {
-        const float* x = q + c / 2 * 16 + c % 2 * 2;
-        v = {pack_query(x[0], x[1]), pack_query(x[4], x[5]), pack_query(x[8], x[9]), pack_query(x[12], x[13])};
-      } else if (op.q.format != FormatId::f32) {                               // rounded already
-        v = *reinterpret_cast<const uint4*>(of_token + (in_row + 8 * c) * 2);
-      } else {
-        const float4* x = reinterpret_cast<const float4*>(q + 8 * c);
-        const float4 a = x[0], b = x[1];
-        v = {pack<T>(a.x, a.y), pack<T>(a.z, a.w), pack<T>(b.x, b.y), pack<T>(b.z, b.w)};
-      }
+  constexpr int kChunks = kDim / 8, kTurns = 64 * kChunks / 128;
+  const int thread = threadIdx.x % 128, c = thread % kChunks;
+  bool wanted[kTurns];
+  const std::byte* of_token[kTurns];
+  int in_row[kTurns];
+#pragma unroll
+  for (int i = 0; i < kTurns; ++i) {
+    const int row = group * 64 + i * (128 / kChunks) + thread / kChunks, token = first_row + row / share;
+    wanted[i] = row < tokens_a_block * share && token >= first && token < last;
+    of_token[i] = op.q.data + (wanted[i] ? token : first) * op.q.stride;
+    in_row[i] = (kv_head * share + row % share) * kDim;
+  }
+  const auto place = [&](int i) { return reinterpret_cast<uint4*>(to + c / 8 * 64 * 128 + swizzled(i * (128 / kChunks) + thread / kChunks, c % 8)); };
+  if (!kIsFp8<T> && op.q.format != FormatId::f32) {                          // rounded already
+    uint4 v[kTurns];
+#pragma unroll
+    for (int i = 0; i < kTurns; ++i) v[i] = *reinterpret_cast<const uint4*>(of_token[i] + (in_row[i] + 8 * c) * 2);
+#pragma unroll
+    for (int i = 0; i < kTurns; ++i) *place(i) = wanted[i] ? v[i] : uint4{0, 0, 0, 0};
+    return;
+  }
+  float4 v[kTurns][2];
+#pragma unroll
+  for (int i = 0; i < kTurns; ++i) {
+    const float* q = reinterpret_cast<const float*>(of_token[i]) + in_row[i];
+    if constexpr (kIsFp8<T>) {                                               // the order of lib/flash_fp8.h
+      const float2* x = reinterpret_cast<const float2*>(q + c / 2 * 16 + c % 2 * 2);
+      v[i][0] = {x[0].x, x[0].y, x[2].x, x[2].y}, v[i][1] = {x[4].x, x[4].y, x[6].x, x[6].y};
+    } else {
+      const float4* x = reinterpret_cast<const float4*>(q + 8 * c);
+      v[i][0] = x[0], v[i][1] = x[1];
     }
-    *reinterpret_cast<uint4*>(to + c / 8 * 64 * 128 + swizzled(r, c % 8)) = v;
+  }
+#pragma unroll
+  for (int i = 0; i < kTurns; ++i) {
+    const auto packed = [&](float low, float high) { return !wanted[i] ? 0u : kIsFp8<T> ? pack_query(low, high) : pack<OperandOf<T>>(low, high); };
+    const auto& [a, b] = v[i];
+    *place(i) = {packed(a.x, a.y), packed(a.z, a.w), packed(b.x, b.y), packed(b.z, b.w)};
   }
 }
 
-// 16 codes as two chunks of f16: keys in the order of the queries, values in theirs.
-template <bool kKeys>
-__device__ void widen_chunk(uint4& first, uint4& second, const uint4& codes) {
-  uint32_t low[4], high[4];
-  widen_codes(low[0], high[0], codes.x);
-  widen_codes(low[1], high[1], codes.y);
-  widen_codes(low[2], high[2], codes.z);
-  widen_codes(low[3], high[3], codes.w);
-  first = kKeys ? uint4{low[0], low[1], low[2], low[3]} : uint4{low[0], high[0], low[1], high[1]};
-  second = kKeys ? uint4{high[0], high[1], high[2], high[3]} : uint4{low[2], high[2], low[3], high[3]};
-}
-
-// fp8: what is owed to the tile's result comes with its factor of the fold, which gives the same bits unless it is too small a number to be exact.
-template <int n>
-__device__ void pay(float (&out)[n], float (&take)[2], const float (&owed)[2]) {
+// fp8: what is owed to the tile's result comes with its factor of the fold, which gives the same bits unless it is too small a number to be exact. True: it is not paid.
+[[maybe_unused]] __device__ bool pay_later(float (&take)[2], const float (&owed)[2]) {
   const float both[2] = {__fmul_rn(take[0], owed[0]), __fmul_rn(take[1], owed[1])};
   const bool small = (take[0] > 0 && both[0] < 0x1p-126f) || (take[1] > 0 && both[1] < 0x1p-126f);
-  if (__any_sync(0xffffffffu, small)) {
-#pragma unroll
-    for (int i = 0; i < n; ++i) out[i] = __fmul_rn(out[i], owed[i / 2 % 2]);
-  } else {
-    take[0] = both[0], take[1] = both[1];
-  }
+  if (__any_sync(0xffffffffu, small)) return true;
+  take[0] = both[0], take[1] = both[1];
+  return false;
 }
 
-template <class T, int kDim>
-__global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, std::byte* out_tiles, int n_blocks) {
+template <class T, int kDim, bool kCapped>
+__global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step,
+                                                               const __grid_constant__ PageMaps maps, std::byte* out_tiles, int n_blocks, int heads_a_block) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kDepth = kStages<T, kDim>;
   extern __shared__ std::byte raw_shared[];
-  __shared__ Barrier full[kDepth], empty[kDepth];
+  __shared__ Barrier full[kDepth], empty[kDepth], codes_full[kCodeSlots];
   std::byte* tiles = raw_shared + (-shared_address(raw_shared) & 1023);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;     // the compiler sees that lanes agree
   start_dependents();
   if (threadIdx.x == 0) {
-    for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], 128), init_barrier(&empty[s], kConsumers * 4);
+    if (maps.are_there) prefetch_map(maps.of[0]), prefetch_map(maps.of[1]);
+    for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], kIsFp8<T> ? 4 : 1), init_barrier(&empty[s], kConsumers * 4);
+    for (int s = 0; s < kCodeSlots; ++s) init_barrier(&codes_full[s], 1);
     publish_barriers();
   }
   __syncthreads();
   await_predecessors();
-  const int share = op.n_heads / op.n_kv_heads, kv_head = blockIdx.x % op.n_kv_heads, block = n_blocks - 1 - int(blockIdx.x) / op.n_kv_heads;
-  const int tokens_a_block = kRows / share, first_row = block * tokens_a_block, end_row = min(first_row + tokens_a_block, int(op.q.rows));
-  int stage = 0;
-  uint32_t phase = 0;
-  const auto advance = [&] {
-    if (++stage == kDepth) stage = 0, phase ^= 1;
-  };
+  const int share = op.n_heads / op.n_kv_heads, n_groups = op.n_kv_heads / heads_a_block, first_head = blockIdx.x % n_groups * heads_a_block;
+  const int tokens_a_block = kRows / share, first_row = (n_blocks - 1 - int(blockIdx.x) / n_groups) * tokens_a_block;
+  Work work{first_head, first_head + heads_a_block, first_row, min(first_row + tokens_a_block, int(op.q.rows)), first_row};
+  Ring<kDepth> ring{tiles, full, empty};
   Segment s;
-  [[maybe_unused]] float* const scales = reinterpret_cast<float*>(tiles + kDepth * kKvBytes<kDim> + kQueryBytes<kDim>);
+  [[maybe_unused]] std::byte* const slots = tiles + kDepth * kKvBytes<kDim> + kQueryBytes<kDim>;
+  [[maybe_unused]] float* const scales = reinterpret_cast<float*>(slots + kSlotBytes<T, kDim>);
 
   if (group == kConsumers) {
-    shrink_registers<kIsFp8<T> ? 72 : 56>();
-    const int thread = threadIdx.x % 128, page_size = op.kv.page_size;
-    constexpr int kChunks = kDim / 8, kRowsAtOnce = 128 / kChunks;
-    const int chunk = thread % kChunks, row = thread / kChunks;
-    for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
-      const int32_t* pages = step.pages + step.seqs[s.seq].first_page[op.kv.group];
-      // Lane i looks up the page of the tile's i-th 16 positions, one tile ahead: the copies never wait for the table.
-      const auto page_of = [&](int tile) {
-        const int position = tile * kFlashTile + lane * 16;
-        return lane < 8 && position + 16 > s.first_seen && position <= s.last_position ? pages[position / page_size] : 0;
-      };
-      int next_page = page_of(s.first_tile);
-      for (int tile = s.first_tile; tile <= s.last_tile; ++tile) {
-        const int page = next_page;
-        if (tile < s.last_tile) next_page = page_of(tile + 1);
-        if constexpr (kIsFp8<T>) {
-          constexpr int kCodeChunks = kDim / 16, kCodeRows = 128 / kCodeChunks, kTurns = kFlashTile / kCodeRows, kAtOnce = 4;
-          const int code_chunk = thread % kCodeChunks, code_row = thread / kCodeChunks, first = tile * kFlashTile;
-          const auto seen = [&](int position) { return position >= s.first_seen && position <= s.last_position; };
-          const auto bring = [&]<int kPlane>(std::integral_constant<int, kPlane>) {
-            const auto load = [&](int i) {
-              const int r = i * kCodeRows + code_row, position = first + r;
-              const int32_t of_row = __shfl_sync(0xffffffffu, page, r / 16);
-              uint4 v{0, 0, 0, 0};
-              if (seen(position))
-                v = __ldcg(reinterpret_cast<const uint4*>(op.kv.plane(kPlane, of_row) + int64_t{kv_head * page_size + (position & (page_size - 1))} * kDim) + code_chunk);
-              return v;
-            };
-            uint4 codes[kAtOnce];                                            // on their way
-#pragma unroll
-            for (int i = 0; i < kAtOnce; ++i) codes[i] = load(i);
-            // Scales, by the first warp: four positions a lane.
-            const int four = first + 4 * lane;
-            const int32_t of_four = __shfl_sync(0xffffffffu, page, lane / 4);
-            float4 scale{0, 0, 0, 0};
-            if (thread < 32 && four + 3 >= s.first_seen && four <= s.last_position) {
-              scale = __ldcg(reinterpret_cast<const float4*>(reinterpret_cast<const float*>(op.kv.scales(kPlane, of_four)) + kv_head * page_size + (four & (page_size - 1))));
-              if (!seen(four)) scale.x = 0;
-              if (!seen(four + 1)) scale.y = 0;
-              if (!seen(four + 2)) scale.z = 0;
-              if (!seen(four + 3)) scale.w = 0;
-            }
-            await(&empty[stage], phase ^ 1);
-            std::byte* const to = tiles + stage * kKvBytes<kDim> + code_chunk / 4 * kPanelBytes;
-#pragma unroll
-            for (int i = 0; i < kTurns; ++i) {
-              const int r = i * kCodeRows + code_row;
-              uint4 low, high;
-              widen_chunk<kPlane == 0>(low, high, codes[i % kAtOnce]);
-              if (i + kAtOnce < kTurns) codes[i % kAtOnce] = load(i + kAtOnce);
-              *reinterpret_cast<uint4*>(to + swizzled(r, code_chunk % 4 * 2)) = low;
-              *reinterpret_cast<uint4*>(to + swizzled(r, code_chunk % 4 * 2 + 1)) = high;
-            }
-            if (thread < 32) {
-              float* const to_scales = scales + stage * kScaleStride;
-              if constexpr (kPlane == 1) {
-                const ValueScaling scaling = value_scaling(scale);
-                scale = scaled(scale, scaling.given);
-                if (lane == 0) to_scales[kFlashTile] = scaling.owed;
-              }
-              reinterpret_cast<float4*>(to_scales)[lane] = scale;
-            }
-            fence_for_wgmma();
-            arrive(&full[stage]);
-            advance();
-          };
-          bring(std::integral_constant<int, 0>{});
-          bring(std::integral_constant<int, 1>{});
-        } else {
-          for (int plane = 0; plane < 2; ++plane) {
-            await(&empty[stage], phase ^ 1);
-            std::byte* to = tiles + stage * kKvBytes<kDim> + chunk / 8 * kPanelBytes + swizzled(row, chunk % 8);
-            const std::byte* from_head = op.kv.base + op.kv.offsets[plane] + ((int64_t{kv_head} * page_size + row) * kDim + chunk * 8) * 2;
-            const int first = tile * kFlashTile;
-            const bool whole = first >= s.first_seen && first + kFlashTile - 1 <= s.last_position;
-            // 16 positions share an address, and most tiles are whole: an address and a test for each row took a fifth of all issue slots.
-            const auto group_of = [&](int i) { return from_head + int64_t{__shfl_sync(0xffffffffu, page, i)} * op.kv.page_bytes + ((first + i * 16) & (page_size - 1)) * (kDim * 2); };
-            if (whole) {
-#pragma unroll
-              for (int i = 0; i < kFlashTile / 16; ++i) {
-                const std::byte* from_page = group_of(i);
-#pragma unroll
-                for (int j = 0; j < 16 / kRowsAtOnce; ++j) copy_chunk(to + (i * 16 + j * kRowsAtOnce) * 128, from_page + j * kRowsAtOnce * (kDim * 2));
-              }
-            } else {
-#pragma unroll 1
-              for (int i = 0; i < kFlashTile / 16; ++i) {
-                const std::byte* from_page = group_of(i);
-#pragma unroll
-                for (int j = 0; j < 16 / kRowsAtOnce; ++j) {
-                  const int position = first + i * 16 + j * kRowsAtOnce + row;
-                  copy_chunk(to + (i * 16 + j * kRowsAtOnce) * 128, from_page + j * kRowsAtOnce * (kDim * 2), position >= s.first_seen && position <= s.last_position);
-                }
-              }
-            }
-            arrive_after_chunks(&full[stage]);
-            advance();
-          }
-        }
-      }
+    shrink_registers<kCopierRegisters<T>>();
+    [[maybe_unused]] CodeSlots codes{slots, codes_full};
+    while (next_work(s, work, op, step)) {
+      const HeadPages head{op.kv, step.pages + step.seqs[s.seq].first_page[op.kv.group], work.kv_head};
+      if constexpr (kIsFp8<T>) widen_tiles<kDim>(ring, codes, scales, s, head);
+      else copy_tiles<kDim>(ring, s, maps, head);
     }
-    commit_chunks();
-    await_chunks<0>();                                                       // nobody leaves before its copies have arrived
   } else {
-    grow_registers<kIsFp8<T> ? 216 : 224>();
+    grow_registers<kOwnRegisters<T>>();
     const int g = lane / 4, q = lane % 4;
     const float factor = exponent_factor(op);
     std::byte* queries = tiles + kDepth * kKvBytes<kDim> + group * (kQueryBytes<kDim> / 2);
     const uint64_t own_queries = wgmma_tile(queries), first_tile = wgmma_tile(tiles), first_values = wgmma_tile(tiles, kPanelBytes);
-    for (int from = first_row; next_segment(s, from, end_row, op, step); from = s.last) {
+    Ring<kDepth> keys = ring, values = ring;
+    values.advance();
+    const auto await_turn = [&] { sync_threads_of(kTurnBarriers + group, kConsumers * 128); };
+    const auto give_turn = [&] { arrive_among_threads(kTurnBarriers + 1 - group, kConsumers * 128); };
+    if (group == 1) give_turn();
+    while (next_work(s, work, op, step)) {
       int token[2], head[2], sees_from[2], sees_to[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int row = group * 64 + warp % 4 * 16 + g + 8 * r;
-        token[r] = first_row + row / share, head[r] = kv_head * share + row % share;
+        token[r] = first_row + row / share, head[r] = work.kv_head * share + row % share;
         const bool active = row < tokens_a_block * share && token[r] >= s.first && token[r] < s.last;
         if (!active) token[r] = -1;
         const int position = active ? step.positions[token[r]] : s.first_position;
         sees_from[r] = op.window > 0 ? position - op.window + 1 : 0, sees_to[r] = position + 1;
       }
       sync_threads_of(1 + group, 128);                                       // nobody reads the queries of the segment before any more
-      put_queries<T, kDim>(queries, group, first_row, tokens_a_block, share, kv_head, s.first, s.last, op);
+      put_queries<T, kDim>(queries, group, first_row, tokens_a_block, share, work.kv_head, s.first, s.last, op);
       fence_for_wgmma();
       sync_threads_of(1 + group, 128);
       float total[kDim / 2], m[2] = {-CUDART_INF_F, -CUDART_INF_F}, l[2] = {0, 0};
 #pragma unroll
       for (int i = 0; i < kDim / 2; ++i) total[i] = 0;
-      float scores[64], tile_m[2], tile_l[2];
+      float scores[64], out[32], tile_m[2], tile_l[2], keep[2], take[2];
       [[maybe_unused]] float owed[2];                                        // fp8: to the tile's result
+      [[maybe_unused]] bool owes = false;
       uint32_t p[8][4];
-      // Tiles come by ordinary copies; the fence makes them visible to the tensor cores. It is here because a copying thread's would wait for all that it has asked for since.
-      const auto arrived = [&] {
-        await(&full[stage], phase);
-        fence_for_wgmma();
+      const auto leave = [&](Ring<kDepth>& at) {
+        if (lane == 0) arrive(&at.empty[at.stage]);
+        at.advance(2);
       };
-      const auto score = [&] {
-        arrived();
-        const uint64_t keys = first_tile + stage * (kKvBytes<kDim> >> 4);
+      const auto start_scores = [&] {
+        keys.await_full();
+        const uint64_t tile = first_tile + keys.stage * (kKvBytes<kDim> >> 4);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < kDim / 16; ++k) {
-          const uint64_t a = own_queries + k / 4 * (64 * 128 >> 4) + 2 * (k % 4), b = keys + k / 4 * (kPanelBytes >> 4) + 2 * (k % 4);
+          const uint64_t a = own_queries + k / 4 * (64 * 128 >> 4) + 2 * (k % 4), b = tile + k / 4 * (kPanelBytes >> 4) + 2 * (k % 4);
           if (k == 0) wgmma<OperandOf<T>, true>(scores, a, b);
           else wgmma<OperandOf<T>, false>(scores, a, b);
         }
         wgmma_commit();
       };
-      const auto weigh = [&](int tile) {
-        if (op.softcap > 0) cap_scores(scores, op.scale, op.softcap);
-        const int first = tile * kFlashTile;
-        const bool in_part = first + kFlashTile - 1 > s.first_position || (op.window > 0 && first <= s.last_position - op.window);
-        if (in_part) mask_scores(scores, first, sees_from, sees_to, q);
-        softmax_tile<T>(p, tile_m, tile_l, scores, factor);
-        if constexpr (kIsFp8<T>) {
-          await(&full[stage], phase);                                        // V: its scales are wanted here
-          const float* const given = scales + stage * kScaleStride;
-          owed[0] = owed[1] = given[kFlashTile];
-          if (in_part) rescale_weights(scores, owed, given, first, sees_from, sees_to, q);
-          pack_weights(p, scores, given, q);
-        }
-      };
-      const auto leave = [&] {
-        if (lane == 0) arrive(&empty[stage]);
-        advance();
-      };
-      float out[kDim / 2], keep[2], take[2];
-      const auto mix = [&] {
-        arrived();
-        const uint64_t values = first_values + stage * (kKvBytes<kDim> >> 4);
+      // The tile's o, 64 dimensions at a time: with those of all tiles and the next scores that is what registers have room for.
+      const auto start_mix = [&](int panel) {
+        const uint64_t tile = first_values + values.stage * (kKvBytes<kDim> >> 4) + panel * (kPanelBytes >> 4);
         wgmma_fence();
 #pragma unroll
         for (int t = 0; t < 8; ++t) {
-          if (t == 0) wgmma<OperandOf<T>, true, true>(out, p[t], values);
-          else wgmma<OperandOf<T>, true, false>(out, p[t], values + t * (2048 >> 4));
+          if (t == 0) wgmma<OperandOf<T>, true, true>(out, p[t], tile);
+          else wgmma<OperandOf<T>, true, false>(out, p[t], tile + t * (2048 >> 4));
         }
         wgmma_commit();
+      };
+      const auto start_fold = [&] {
 #pragma unroll
         for (int r = 0; r < 2; ++r) fold(m[r], l[r], tile_m[r], tile_l[r], factor, keep[r], take[r]);
-        wgmma_await<0>();
+        if constexpr (kIsFp8<T>) owes = pay_later(take, owed);
+      };
+      const auto add = [&](int panel) {
         hold(out);
-        if constexpr (kIsFp8<T>) pay(out, take, owed);
-        leave();
-      };
-      const auto add = [&] {
+        if (kIsFp8<T> && owes) {
 #pragma unroll
-        for (int i = 0; i < kDim / 2; ++i) total[i] = folded(total[i], out[i], keep[i / 2 % 2], take[i / 2 % 2]);
+          for (int i = 0; i < 32; ++i) out[i] = __fmul_rn(out[i], owed[i / 2 % 2]);
+        }
+#pragma unroll
+        for (int i = 0; i < 32; ++i) total[32 * panel + i] = folded(total[32 * panel + i], out[i], keep[i / 2 % 2], take[i / 2 % 2]);
       };
-      const auto scored = [&] {
-        wgmma_await<0>();
+      const auto seen_in_part = [&](int tile) {
+        const int first = tile * kFlashTile;
+        return first + kFlashTile - 1 > s.first_position || (op.window > 0 && first <= s.last_position - op.window);
+      };
+      const auto end_scores = [&](int tile) {
         hold(scores);
         if constexpr (kIsFp8<T>) {
-          scale_scores(scores, scales + stage * kScaleStride, q);
+          scale_scores(scores, scales + keys.stage * kScaleStride, q);
           __syncwarp();                                                      // all lanes have read the scales
         }
-        leave();
+        leave(keys);
+        if constexpr (kCapped) cap_scores(scores, op.scale, op.softcap);
+        if (seen_in_part(tile)) mask_scores(scores, tile * kFlashTile, sees_from, sees_to, q);
+        tile_maximum(tile_m, scores);
       };
-      score();
-      scored();
-      weigh(s.first_tile);
+      // Weights become operands when those of the tile before are not wanted any more.
+      const auto end_weights = [&](int tile) {
+        hold(scores);
+        if constexpr (kIsFp8<T>) {
+          values.await_full();                                               // the scales
+          const float* const given = scales + values.stage * kScaleStride;
+          owed[0] = owed[1] = given[kFlashTile];
+          if (seen_in_part(tile)) rescale_weights(scores, owed, given, tile * kFlashTile, sees_from, sees_to, q);
+          pack_weights(p, scores, given, q);
+        } else {
+          pack_weights<T>(p, scores);
+        }
+      };
+      start_scores();
+      wgmma_await<0>();
+      end_scores(s.first_tile);
+      tile_weights(scores, tile_l, tile_m, factor);
+      end_weights(s.first_tile);
 #pragma unroll 1
       for (int tile = s.first_tile; tile < s.last_tile; ++tile) {
-        mix();
-        score();
-        add();
-        scored();
-        weigh(tile + 1);
+        await_turn();
+        start_scores();
+        values.await_full();
+        start_mix(0);
+        give_turn();
+        start_fold();
+        wgmma_await<kCapped ? 0 : 1>();                                      // a cap calls functions: nothing runs meanwhile
+        end_scores(tile + 1);
+        if constexpr (kDim == 128) {
+          hold(tile_m);
+          end_block(n_blocks);
+          wgmma_await<0>();
+          add(0);
+          start_mix(1);
+        }
+        tile_weights(scores, tile_l, tile_m, factor);
+        hold(scores);
+        end_block(n_blocks);
+        wgmma_await<0>();
+        add(kDim / 64 - 1);
+        leave(values);
+        end_weights(tile + 1);
       }
-      mix();
-      add();
+      values.await_full();
+      start_fold();
+#pragma unroll
+      for (int panel = 0; panel < kDim / 64; ++panel) {
+        start_mix(panel);
+        wgmma_await<0>();
+        add(panel);
+      }
+      leave(values);
       const float* sinks = reinterpret_cast<const float*>(op.sinks.data);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -353,16 +312,31 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         }
       }
     }
+    if (group == 0) await_turn();                                            // takes the one that was given last
   }
 #endif
 }
 
-template <class T, int kDim>
+// KV heads that a block takes one after the other: its tiles keep coming from one head to the next, where a new block would wait for its first ones. As many as leave about two
+// rounds of blocks, the shorter ones last, and no more rounds than there are where all are as long as each other.
+int heads_a_block(const PagedAttention& op, int n_blocks, const Launch& l) {
+  const int n_pieces = n_blocks * op.n_kv_heads;
+  const auto rounds = [&](int n) { return (n_pieces / n + l.n_sms - 1) / l.n_sms * n; };
+  for (const int n : {4, 2})
+    if (op.n_kv_heads % n == 0 && n_pieces * 8 >= 15 * n * l.n_sms && rounds(n) <= rounds(1)) return n;
+  return 1;
+}
+
+template <class T, int kDim, bool kCapped>
 void launch(const PagedAttention& op, std::byte* tiles, const Launch& l) {
   const int tokens_a_block = kRows / (op.n_heads / op.n_kv_heads), n_blocks = int(op.q.rows + tokens_a_block - 1) / tokens_a_block;
-  constexpr int kBytes = 1024 + kStages<T, kDim> * kKvBytes<kDim> + kQueryBytes<kDim> + kScaleBytes<T, kDim>;
-  cudaFuncSetAttribute(many_rows_kernel<T, kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  launch_kernel(many_rows_kernel<T, kDim>, n_blocks * op.n_kv_heads, kThreads, kBytes, l.stream, op, l.step, tiles, n_blocks);
+  constexpr int kBytes = 1024 + kStages<T, kDim> * kKvBytes<kDim> + kQueryBytes<kDim> + kSlotBytes<T, kDim> + kScaleBytes<T, kDim>;
+  PageMaps maps{};
+  if constexpr (!kIsFp8<T>) maps.are_there = map_plane(maps.of[0], op.kv, 0) && map_plane(maps.of[1], op.kv, 1);
+  const auto kernel = many_rows_kernel<T, kDim, kCapped>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  const int n_heads = heads_a_block(op, n_blocks, l);
+  launch_kernel(kernel, n_blocks * (op.n_kv_heads / n_heads), kThreads, kBytes, l.stream, op, l.step, maps, tiles, n_blocks, n_heads);
 }
 
 }  // namespace
@@ -370,7 +344,10 @@ void launch(const PagedAttention& op, std::byte* tiles, const Launch& l) {
 bool flash_many_rows_supports(const PagedAttention& op, const Launch& l) { return kHasSm90a && l.compute_capability == 90 && op.head_dim <= 128; }
 
 void flash_many_rows(const PagedAttention& op, std::byte* tiles, const Launch& l) {
-  const auto launch_as = [&]<class T>(T) { op.head_dim == 64 ? launch<T, 64>(op, tiles, l) : launch<T, 128>(op, tiles, l); };
+  const auto launch_as = [&]<class T>(T) {
+    if (op.softcap > 0) op.head_dim == 64 ? launch<T, 64, true>(op, tiles, l) : launch<T, 128, true>(op, tiles, l);
+    else op.head_dim == 64 ? launch<T, 64, false>(op, tiles, l) : launch<T, 128, false>(op, tiles, l);
+  };
   switch (op.kv.planes[0].format) {
     case FormatId::f16: launch_as(__half{}); break;
     case FormatId::fp8_e4m3: launch_as(E4m3{}); break;

@@ -66,6 +66,8 @@ __device__ inline void await_stores() { asm volatile("cp.async.bulk.wait_group 0
 
 // A barrier among n_threads of a block, by number (0 is __syncthreads).
 __device__ inline void sync_threads_of(int id, int n_threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory"); }
+// Counted among them, without waiting.
+__device__ inline void arrive_among_threads(int id, int n_threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n_threads) : "memory"); }
 
 // Shared memory written by ordinary stores or copy_chunk becomes visible to the tensor cores' own reads.
 __device__ inline void fence_for_wgmma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

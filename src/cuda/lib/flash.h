@@ -82,32 +82,52 @@ __device__ inline void mask_scores(float (&s)[64], int first, const int (&from)[
     }
 }
 
-// Scores to weights in the layout of operand A: p[t] is positions 16 t .. + 15. m is -infinity and l is 0 for a row that sees nothing here.
-// fp8: weights stay in s, for the scales of V (pack_weights).
-template <class T>
-__device__ inline void softmax_tile([[maybe_unused]] uint32_t (&p)[8][4], float (&m)[2], float (&l)[2], float (&s)[64], float factor) {
+// The largest score of a row, -infinity where it sees nothing here.
+__device__ inline void tile_maximum(float (&m)[2], const float (&s)[64]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float top = s[2 * r];
 #pragma unroll
     for (int j = 0; j < 16; ++j) top = fmaxf(top, fmaxf(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-    m[r] = top;
-    const float base = top == -CUDART_INF_F ? 0.0f : __fmul_rn(top, factor);
+    m[r] = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+  }
+}
+
+// Scores become weights, l their sum.
+__device__ inline void tile_weights(float (&s)[64], float (&l)[2], const float (&m)[2], float factor) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float base = m[r] == -CUDART_INF_F ? 0.0f : __fmul_rn(m[r], factor);
     float even = 0, odd = 0;
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
       const float a = exp2_fast(fmaf(s[4 * j + 2 * r], factor, -base)), b = exp2_fast(fmaf(s[4 * j + 2 * r + 1], factor, -base));
       even = __fadd_rn(even, a);
       odd = __fadd_rn(odd, b);
-      if constexpr (kIsFp8<T>) s[4 * j + 2 * r] = a, s[4 * j + 2 * r + 1] = b;
-      else p[j / 2][j % 2 * 2 + r] = pack<T>(a, b);
+      s[4 * j + 2 * r] = a, s[4 * j + 2 * r + 1] = b;
     }
     float sum = __fadd_rn(even, odd);
     sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
     l[r] = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
   }
+}
+
+// Weights in the layout of operand A: p[t] is positions 16 t .. + 15.
+template <class T>
+__device__ inline void pack_weights(uint32_t (&p)[8][4], const float (&s)[64]) {
+#pragma unroll
+  for (int j = 0; j < 16; ++j)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) p[j / 2][j % 2 * 2 + r] = pack<T>(s[4 * j + 2 * r], s[4 * j + 2 * r + 1]);
+}
+
+// All three. fp8: weights stay in s, for the scales of V (lib/flash_fp8.h).
+template <class T>
+__device__ inline void softmax_tile([[maybe_unused]] uint32_t (&p)[8][4], float (&m)[2], float (&l)[2], float (&s)[64], float factor) {
+  tile_maximum(m, s);
+  tile_weights(s, l, m, factor);
+  if constexpr (!kIsFp8<T>) pack_weights<T>(p, s);
 }
 
 // What came before and a tile: both are scaled to the larger maximum. A tile that a row does not see leaves it as it was, to the bit.

@@ -39,6 +39,11 @@ __device__ inline void hold(float (&d)[n]) {
   for (int i = 0; i < n; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+// Ends a basic block: ptxas sinks a softmax below the wait that it is there to fill, but not out of its block. `n` is never negative, which it cannot know.
+__device__ inline void end_block(int n) {
+  asm volatile("{\n.reg .pred never;\nagain:\nsetp.lt.s32 never, %0, 0;\n@!never bra on;\nnanosleep.u32 64;\nbra again;\non:\n}" ::"r"(n) : "memory");
+}
+
 template <class T, bool kTransposed, bool kFresh = false>
 __device__ inline void wgmma(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
   if constexpr (std::is_same_v<T, __half>)
