@@ -102,6 +102,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       int place = cluster, role = rank, step = 0, part = 0, slot = 0;
       uint32_t phase = 1;                                                     // the first time round a slot is free
       const std::byte* units[RT];
+      const uint64_t policy = read_once();
       const auto find_units = [&] {
 #pragma unroll
         for (int r = 0; r < RT; ++r) {
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         if (n > 0) {
 #pragma unroll
           for (int r = 0; r < RT; ++r)
-            if (r / L::kSlotTiles == part) copy_bulk(to + r % L::kSlotTiles * kOwnChains * Unit::kBytes, units[r] + int64_t{step} * kChains * Unit::kBytes, n, arrived);
+            if (r / L::kSlotTiles == part) copy_once(to + r % L::kSlotTiles * kOwnChains * Unit::kBytes, units[r] + int64_t{step} * kChains * Unit::kBytes, n, arrived, policy);
         }
         if (++slot == kSlots) slot = 0, phase ^= 1;
         if (++part == L::kParts) {

@@ -27,10 +27,13 @@ __device__ inline uint64_t read_once() {
   return policy;
 }
 
-// n_bytes: a multiple of 16, as both addresses.
+// n_bytes: a multiple of 16, as both addresses. The gate expects them already, or is told to.
+__device__ inline void copy_once(void* to, const std::byte* from, int n_bytes, uint64_t* gate, uint64_t policy) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(address_of(to)), "l"(from), "r"(n_bytes), "r"(address_of(gate)), "l"(policy) : "memory");
+}
 __device__ inline void stage(void* to, const std::byte* from, int n_bytes, uint64_t* gate, uint64_t policy) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address_of(gate)), "r"(n_bytes) : "memory");
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(address_of(to)), "l"(from), "r"(n_bytes), "r"(address_of(gate)), "l"(policy) : "memory");
+  copy_once(to, from, n_bytes, gate, policy);
 }
 #endif
 
