@@ -33,7 +33,8 @@ double recent_read_bandwidth(int n_threads) {
   std::error_code ec;
   try {
     if (fs::exists(path, ec)) known = read_json_file(path.string());
-    if (known.is_object() && known.contains(key) && double(std::time(nullptr)) - known[key].at("time").get<double>() < kDay) return known[key].at("bytes_per_second").get<double>();
+    if (known.is_object() && known.contains(key) && double(std::time(nullptr)) - known[key].at("time").get<double>() < kDay)
+      if (const double known_rate = known[key].at("bytes_per_second").get<double>(); known_rate > 0) return known_rate;
   } catch (const std::exception&) {
     known = Json::object();                            // a damaged cache is only a cache
   }

@@ -48,15 +48,15 @@ double measure_read_bandwidth(int n_threads, int64_t n_bytes, double seconds) {
   double best = 0;
   std::atomic<uint64_t> sink{0};
   std::atomic<bool> done{false};
-  clock::time_point sweep_start;
-  const clock::time_point start = clock::now();
+  clock::time_point sweep_start, first_start;
   // Runs when all threads have finished a sweep and before any begins the next.
   bool first = true;
   std::barrier meet(n, [&]() noexcept {
     const clock::time_point now = clock::now();
-    if (!first) best = std::max(best, static_cast<double>(part) * n / std::chrono::duration<double>(now - sweep_start).count());
+    if (first) first_start = now;                                         // the memory is written by now, which may take longer than `seconds`
+    else best = std::max(best, static_cast<double>(part) * n / std::chrono::duration<double>(now - sweep_start).count());
+    done = !first && std::chrono::duration<double>(now - first_start).count() > seconds;
     first = false;
-    done = std::chrono::duration<double>(now - start).count() > seconds;
     sweep_start = now;
   });
   const auto work = [&](int worker) {

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "cpu/cpu_backend.h"
 #include "cpu/team.h"
 
 namespace ridge {
@@ -124,6 +125,9 @@ TEST(Team, ScratchIsEachWorkersOwn) {
   }, Mark{}, nullptr);
   team.wait();
 }
+
+// However long it takes to write the memory first, it is read once at least.
+TEST(Bandwidth, IsMeasuredInNoTime) { EXPECT_GT(measure_read_bandwidth(2, 1 << 20, 0.0), 0); }
 
 }  // namespace
 }  // namespace ridge
