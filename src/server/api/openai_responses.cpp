@@ -63,7 +63,8 @@ class ResponseWriter : public AnswerWriter {
 
   std::string begin(const Usage&) override {
     const Json started = response_head("in_progress");
-    return event("response.created", {{"response", started}}) + event("response.in_progress", {{"response", started}});
+    std::string out = event("response.created", {{"response", started}});      // events are numbered in this order
+    return out += event("response.in_progress", {{"response", started}});
   }
 
   std::string piece(const Answer& answer, const AnswerPiece& piece, const Usage&) override {
