@@ -46,6 +46,7 @@ class Backend {
   virtual void submit() { end(); }                                                     // at most two steps are under way
   virtual void wait() {}                                                               // for the oldest step under way
   virtual bool works_alone() const { return false; }                                   // whether the host is free between submit() and wait()
+  virtual bool needs_all_rows() const { return false; }                                // in this step every op has the step's rows: none may be left out that nobody reads
   virtual void download(void* host, const Tensor& tensor) = 0;                         // rows packed without stride
 
   // From now on the host can read after each step where each of its logit rows, rows of `logits`, is largest, without a download: after end(), or after the wait()

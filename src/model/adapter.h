@@ -67,6 +67,7 @@ class AdaptedBackend : public Backend {
   void submit() override;
   void wait() override { inner_.wait(); }
   bool works_alone() const override { return inner_.works_alone(); }
+  bool needs_all_rows() const override { return watching_ || !runs_.empty(); }
   void download(void* host, const Tensor& tensor) override { inner_.download(host, tensor); }
   const Peak* watch_peaks(const Tensor& logits) override { return inner_.watch_peaks(logits); }
   const TopLogits* watched_tops() const override { return inner_.watched_tops(); }

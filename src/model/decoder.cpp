@@ -1,4 +1,5 @@
-// The one forward pass: embed, angles, blocks, final norm, head. Which ops run depends on the model alone, never on the values in a step.
+// The one forward pass: embed, angles, blocks, final norm, head. Which ops run depends on the model and on the numbers
+// of rows and logits, never on the values in a step.
 #include <algorithm>
 
 #include "base/check.h"
@@ -29,6 +30,15 @@ Tensor Pass::scratch(int i, int64_t cols, int64_t rows_per_token, FormatId forma
   return {workspace_.scratch[static_cast<size_t>(i)], format, n_tokens() * rows_per_token, cols, row_floats(cols) * 4};
 }
 
+void Pass::narrow(Stream& stream) {
+  if (!may_narrow_) return;
+  may_narrow_ = false;
+  n_rows_ = step_.n_logits();
+  const Tensor kept = workspace_.gathered.slice_rows(0, n_rows_);
+  if (n_rows_ > 0) run(GatherRows{.out = kept, .x = stream.x, .pending = stream.pending, .pending_scale = stream.pending_scale});
+  stream = {.x = kept};
+}
+
 Tensor Pass::angles(int rope) const { return workspace_.angles[static_cast<size_t>(rope)].slice_rows(0, n_tokens()); }
 
 namespace {
@@ -45,6 +55,14 @@ Stream enter(const Model& model, Pass& pass) {
 Stream run_blocks(const Model& model, Pass& pass, size_t n_blocks) {
   Stream stream = enter(model, pass);
   for (size_t b = 0; b < n_blocks; b++) model.blocks[b]->forward(pass, stream);
+  return stream;
+}
+
+// All blocks, for logits alone: what the last one does row by row it does for their rows.
+Stream run_blocks_for_logits(const Model& model, const Backend& backend, Pass& pass) {
+  Stream stream = run_blocks(model, pass, model.blocks.size() - 1);
+  if (!backend.needs_all_rows()) pass.let_narrow();
+  model.blocks.back()->forward(pass, stream);
   return stream;
 }
 
@@ -77,12 +95,15 @@ void name_ops(const Model& model, Backend& backend, const Step& step, Workspace&
   CHECK_EQ(kv.size(), model.kv_specs.size());
   backend.begin(step);
   Pass pass(backend, step, workspace, kv);
-  const Stream stream = run_blocks(model, pass, model.blocks.size());
+  Stream stream = run_blocks_for_logits(model, backend, pass);
 
   if (n_logits > 0) {
-    const Tensor gathered = workspace.gathered.slice_rows(0, n_logits), normed = workspace.normed.slice_rows(0, n_logits), logits = workspace.logits.slice_rows(0, n_logits);
-    pass.run(GatherRows{.out = gathered, .x = stream.x, .pending = stream.pending, .pending_scale = stream.pending_scale});
-    pass.run(AddNorm{.out = normed, .x = gathered, .weight = model.final_norm, .bias = model.final_norm_bias, .eps = model.final_norm_eps,
+    const Tensor normed = workspace.normed.slice_rows(0, n_logits), logits = workspace.logits.slice_rows(0, n_logits);
+    if (const Tensor gathered = workspace.gathered.slice_rows(0, n_logits); stream.x.data != gathered.data) {
+      pass.run(GatherRows{.out = gathered, .x = stream.x, .pending = stream.pending, .pending_scale = stream.pending_scale});
+      stream = {.x = gathered};
+    }
+    pass.run(AddNorm{.out = normed, .x = stream.x, .pending = stream.pending, .pending_scale = stream.pending_scale, .weight = model.final_norm, .bias = model.final_norm_bias, .eps = model.final_norm_eps,
                      .weight_offset = model.final_norm_offset, .kind = model.final_norm_kind});
     pass.run(Matmul{.out = {logits}, .x = normed, .w = {model.head}, .bias = {model.head_bias}});
     if (model.logit_scale != 1.0f || model.logit_softcap > 0) pass.run(ScaleCap{.x = logits, .scale = model.logit_scale, .cap = model.logit_softcap});

@@ -32,6 +32,7 @@ class Module {
  public:
   virtual ~Module() = default;
   virtual void forward(Pass& pass, Tensor out, Tensor x) const = 0;
+  virtual bool is_row_wise() const { return false; }         // a row of `out` depends on that row of x alone, and on nothing that was kept for a token
 };
 
 class Block {
@@ -109,7 +110,10 @@ class Pass {
  public:
   Pass(Backend& backend, const Step& step, Workspace& workspace, const std::vector<KvRef>& kv) : backend_(backend), step_(step), workspace_(workspace), kv_(kv) {}
   void run(const Op& op) { backend_.run(op); }
-  int n_tokens() const { return step_.n_tokens(); }
+  int n_tokens() const { return n_rows_; }
+  // From here on no row but those of logits is read: a block may keep them alone for what is left of it. Then n_tokens() is the number of logits.
+  void let_narrow() { may_narrow_ = n_rows_ > step_.n_logits(); }
+  void narrow(Stream& stream);
   Workspace& workspace() { return workspace_; }
   // [n_tokens * rows_per_token, cols] in scratch buffer i, rows 64-byte aligned; the model asked for it when it was constructed (Construction::scratch).
   Tensor scratch(int i, int64_t cols, int64_t rows_per_token = 1, FormatId format = FormatId::f32) const;
@@ -121,6 +125,8 @@ class Pass {
   const Step& step_;
   Workspace& workspace_;
   const std::vector<KvRef>& kv_;
+  int n_rows_ = step_.n_tokens();
+  bool may_narrow_ = false;
 };
 
 // The only forward: embeds, walks the blocks, and leaves logits of the step's logit rows in workspace.logits (rows [0, n_logits)).

@@ -112,6 +112,20 @@ TEST_P(GoldenCase, ChunkedPromptGivesTheSameBits) {
   EXPECT_EQ(whole, chunked);
 }
 
+// The last block leaves out what no logits are made of.
+TEST_P(GoldenCase, LogitsOfSomeRowsAreTheBitsOfThoseRows) {
+  const int rope_class = model_->rope_class(static_cast<int>(golden_.prompt.size()));
+  const auto n_vocab = static_cast<size_t>(model_->n_vocab);
+  const std::span<const int32_t> prompt(golden_.prompt);
+  const std::vector<float> whole = sequence_->run(prompt, rope_class);
+  sequence_->forget();
+  EXPECT_TRUE(sequence_->run(prompt.first(5), rope_class, 0).empty());
+  const std::vector<float> some = sequence_->run(prompt.subspan(5), rope_class, 7);
+  ASSERT_EQ(some.size() / n_vocab, (prompt.size() - 5 + 6) / 7);
+  for (size_t i = 0; i < some.size() / n_vocab; ++i)
+    EXPECT_TRUE(std::ranges::equal(std::span(some).subspan(i * n_vocab, n_vocab), std::span(whole).subspan((5 + 7 * i) * n_vocab, n_vocab))) << "row " << i;
+}
+
 INSTANTIATE_TEST_SUITE_P(Dense, GoldenCase,
                          testing::Values("llama", "llama3_rope", "llama_linear", "llama_dynamic", "llama_dynamic_cross", "llama_yarn", "llama_tied_gqa1", "phi3",
                                          "phi3_longrope", "phi3_longrope_cross", "mistral_swa", "qwen2", "qwen3", "gpt2", "starcoder2", "olmo2", "olmo3", "smollm3", "granite",

@@ -20,7 +20,7 @@ OneSequence::OneSequence(const Model& model, Backend& backend, int max_tokens, i
   for (int p = 0; p < n_pages_; p++) table_.push_back(n_pages_ - 1 - p);
 }
 
-std::vector<float> OneSequence::run(std::span<const int32_t> tokens, int rope_class) {
+std::vector<float> OneSequence::run(std::span<const int32_t> tokens, int rope_class, int every) {
   const int n = static_cast<int>(tokens.size());
   step_.clear();
   step_.set_page_size(page_size_);
@@ -29,11 +29,11 @@ std::vector<float> OneSequence::run(std::span<const int32_t> tokens, int rope_cl
   seq.rope_row = step_.add_rope_row();
   model_.write_rope_row(step_, seq.rope_row, rope_class);
   step_.add_seq(seq);
-  for (int i = 0; i < n; i++) step_.add_token(tokens[i], n_computed_ + i, 0, true);
+  for (int i = 0; i < n; i++) step_.add_token(tokens[i], n_computed_ + i, 0, every > 0 && i % every == 0);
   forward(model_, backend_, step_, workspace_, kv_);
   n_computed_ += n;
-  std::vector<float> logits(static_cast<size_t>(n) * static_cast<size_t>(model_.n_vocab));
-  backend_.download(logits.data(), workspace_.logits.slice_rows(0, n));
+  std::vector<float> logits(static_cast<size_t>(step_.n_logits()) * static_cast<size_t>(model_.n_vocab));
+  if (!logits.empty()) backend_.download(logits.data(), workspace_.logits.slice_rows(0, step_.n_logits()));
   return logits;
 }
 

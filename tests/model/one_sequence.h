@@ -12,8 +12,9 @@ class OneSequence {
  public:
   OneSequence(const Model& model, Backend& backend, int max_tokens, int page_size = 16);
 
-  // Computes positions [n_computed, n_computed + tokens.size()) with the angles of `rope_class`; returns logits of those rows, [n][n_vocab].
-  std::vector<float> run(std::span<const int32_t> tokens, int rope_class);
+  // Computes positions [n_computed, n_computed + tokens.size()) with the angles of `rope_class`; returns logits of those rows, or of every nth from the first on (0: of none),
+  // [n][n_vocab].
+  std::vector<float> run(std::span<const int32_t> tokens, int rope_class, int every = 1);
   void forget() { n_computed_ = 0; }
   int n_computed() const { return n_computed_; }
 

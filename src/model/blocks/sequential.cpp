@@ -21,7 +21,11 @@ void SequentialBlock::run_part(const Part& part, Pass& pass, Stream& stream) con
 }
 
 void SequentialBlock::forward(Pass& pass, Stream& stream) const {
-  for (const Part& part : parts_) run_part(part, pass, stream);
+  for (const Part& part : parts_) {
+    if (&part == &parts_.back() && part.module->is_row_wise()) pass.narrow(stream);
+    if (pass.n_tokens() == 0) return;
+    run_part(part, pass, stream);
+  }
   if (output_scale_ == 1.0f) return;
   pass.run(AddScaled{.x = stream.x, .y = stream.pending, .scale = stream.pending_scale});
   pass.run(ScaleCap{.x = stream.x, .scale = output_scale_});

@@ -15,6 +15,7 @@ class Mlp : public Module {
   };
   explicit Mlp(const Parts& parts) : p_(parts) {}
   void forward(Pass& pass, Tensor out, Tensor x) const override;
+  bool is_row_wise() const override { return true; }
 
  private:
   Parts p_;
