@@ -28,7 +28,9 @@ __device__ inline float group_sum(float v, float* shared, int group) {
   v = warp_sum(v);
   if (lane == 0) shared[warp] = v;
   sync_group(group);
-  v = warp_sum(lane < kNormThreads / 32 ? shared[lane] : 0.0f);
+  v = shared[lane % (kNormThreads / 32)];
+#pragma unroll
+  for (int d = kNormThreads / 64; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
   sync_group(group);
   return v;
 }
