@@ -352,11 +352,11 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2
     // To the block that folds the head, or to scratch.
     [[maybe_unused]] const int64_t at = (int64_t{row} * n_tiles + tile) * op.n_heads + kv_head * share;
     const auto put_out = [&](int head, int d, const auto& v) {
-      if constexpr (kFolds) store_in(address_in(address_of(&folded_here.out[my_place + head / n_ranks][d]), head % n_ranks), v);
+      if constexpr (kFolds) store_in(address_in(shared_address(&folded_here.out[my_place + head / n_ranks][d]), head % n_ranks), v);
       else *reinterpret_cast<std::remove_cvref_t<decltype(v)>*>(partial + (at + head) * kDim + d) = v;
     };
     const auto put_state = [&](int head, const float2& v) {
-      if constexpr (kFolds) store_in(address_in(address_of(&folded_here.state[my_place + head / n_ranks]), head % n_ranks), v);
+      if constexpr (kFolds) store_in(address_in(shared_address(&folded_here.state[my_place + head / n_ranks]), head % n_ranks), v);
       else reinterpret_cast<float2*>(partial + op.q.rows * int64_t{n_tiles} * op.n_heads * kDim)[at + head] = v;
     };
     if constexpr (kFolds) await_cluster();

@@ -22,9 +22,9 @@
 
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/activation.h"
+#include "cuda/lib/async_copy.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/row_norm.h"
-#include "cuda/lib/stage.h"
 #include "cuda/lib/units.h"
 
 namespace ridge::cuda {
@@ -90,10 +90,17 @@ __device__ float4 four_within(const float* row, int k, int cols) {
   return v;
 }
 
+// Lanes that are not `there` keep what v holds, and take no part in the access.
+__device__ void load_where(uint4& v, uint32_t address, bool there) {
+  asm volatile("{\n.reg .pred there;\nsetp.ne.u32 there, %5, 0;\n@there ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+               : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+               : "r"(address), "r"(uint32_t(there)));
+}
+
 // The input's rows as bf16 in shared memory. Short code on purpose: it runs once a kernel, from instructions that are not in the multiprocessor's cache by then.
 // `there` is passed when what was asked for has come.
 template <int kTeams>
-__device__ void take_input(std::byte* to, float* reduce, uint64_t* there, const Few& f) {
+__device__ void take_input(std::byte* to, float* reduce, Barrier* there, const Few& f) {
   const int team = threadIdx.x / kNormThreads, thread = threadIdx.x % kNormThreads, padded = f.n_units * kUnit;
   if (f.norm) {
     constexpr int kHeld = 4;                                                // chunks a thread keeps; more are read again
@@ -112,7 +119,7 @@ __device__ void take_input(std::byte* to, float* reduce, uint64_t* there, const 
       for (int i = 0; i < kHeld; ++i) v[i] = four_within(x, first + i * 4 * kNormThreads, f.cols);
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) squares = add_squares(squares, v[i]);
-      if (threadIdx.x == 0 && token == 0) pass_gate_with(there, squares);
+      if (threadIdx.x == 0 && token == 0) arrive_with(there, squares);
 #pragma unroll 1
       for (int k = first + kHeld * 4 * kNormThreads; k < f.cols; k += 4 * kNormThreads) squares = add_squares(squares, four_within(x, k, f.cols));
       const float factor = rms_factor(group_sum(squares, reduce + team * kTeam, team), f.cols, f.eps);
@@ -175,9 +182,9 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
   constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots, kEach = Plan<Unit>::kEach, kSlotUnits = kEach * kTeam;
   using L = Layout<Unit>;
   extern __shared__ __align__(128) std::byte memory[];
-  uint64_t* const gates = reinterpret_cast<uint64_t*>(memory);               // [team][slot] arrived, then left
+  Barrier* const gates = reinterpret_cast<uint64_t*>(memory);               // [team][slot] arrived, then left
   constexpr int kLeft = kTeams * kSlots;
-  uint64_t* const input_there = gates + 2 * kLeft;
+  Barrier* const input_there = gates + 2 * kLeft;
   const int n_teams = gridDim.x * kTeams;
   const int any_warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);    // the compiler sees that a warp agrees on it
   start_dependents();
@@ -197,9 +204,9 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
 
   if (any_warp >= kTeams * kTeam) {
     if (threadIdx.x == kTeams * kTeam * 32) {
-      for (int i = 0; i < kLeft; ++i) init_gate(gates + i, 1), init_gate(gates + kLeft + i, kTeam);
-      init_gate(input_there, 1);
-      publish_gates();
+      for (int i = 0; i < kLeft; ++i) init_barrier(gates + i, 1), init_barrier(gates + kLeft + i, kTeam);
+      init_barrier(input_there, 1);
+      publish_barriers();
     }
     __syncwarp();
     __syncthreads();
@@ -215,9 +222,11 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
       const std::byte* units = part.units + int64_t{at.tile - part.first_tile} * f.n_units * Unit::kBytes;
 #pragma unroll 1
       for (int first = 0; first < f.n_units; first += kSlotUnits, units += L::kSlotBytes) {
-        if (n_first-- == 0) await_gate(input_there, 0);
-        await_gate(gates + kLeft + team * kSlots + slot, phase);
-        stage(memory + L::kGates + team * L::kRing + slot * L::kSlotBytes, units, min(kSlotUnits, f.n_units - first) * Unit::kBytes, gates + team * kSlots + slot, policy);
+        if (n_first-- == 0) await(input_there, 0);
+        await(gates + kLeft + team * kSlots + slot, phase);
+        const int n_bytes = min(kSlotUnits, f.n_units - first) * Unit::kBytes;
+        arrive_expecting(gates + team * kSlots + slot, n_bytes);
+        copy_bulk(memory + L::kGates + team * L::kRing + slot * L::kSlotBytes, units, n_bytes, gates + team * kSlots + slot, policy);
         if (++slot == kSlots) slot = 0, phase ^= 1;
       }
     }
@@ -235,7 +244,7 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
 
   // Tokens that are not there stay zeros.
   const bool there = g < f.n_tokens;
-  const uint32_t my_x = address_of(input) + (there ? g : 0) * f.shared_stride + 2 * (lane_input<Unit::kHalves>(q, 0) + kUnit * warp);
+  const uint32_t my_x = shared_address(input) + (there ? g : 0) * f.shared_stride + 2 * (lane_input<Unit::kHalves>(q, 0) + kUnit * warp);
   constexpr int kSecond = 2 * (lane_input<Unit::kHalves>(0, 1) - lane_input<Unit::kHalves>(0, 0));
   uint4 x0[kEach]{}, x1[kEach]{};                                             // of a slot's units: registers of their own, so that all are loaded at once
   // Who writes which sum of a tile: most warps none.
@@ -243,16 +252,16 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
   float gate_sum = 0;
   int parity = 0;
   // The ring, as the producer goes through it.
-  uint64_t* const arrived = gates + team * kSlots;
+  Barrier* const arrived = gates + team * kSlots;
   const std::byte* const ring = memory + L::kGates + team * L::kRing + warp * Unit::kBytes;
   const std::byte* unit = ring;
-  uint64_t* gate = arrived;
+  Barrier* gate = arrived;
   uint32_t phase = 0;
   const auto take = [&](auto&& multiply_slot) {
-    await_gate(gate, phase);
+    await(gate, phase);
     multiply_slot();
     __syncwarp();
-    if (lane == 0) pass_gate(gate + kLeft);
+    if (lane == 0) arrive(gate + kLeft);
     ++gate;
     unit += L::kSlotBytes;
     if (gate == arrived + kSlots) gate = arrived, unit = ring, phase ^= 1;

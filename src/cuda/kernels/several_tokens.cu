@@ -76,20 +76,20 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using L = Layout<Unit, RT, NT>;
   extern __shared__ __align__(128) std::byte memory[];
-  uint64_t* const gates = reinterpret_cast<uint64_t*>(memory);
+  Barrier* const gates = reinterpret_cast<uint64_t*>(memory);
   constexpr int kSlots = L::kSlots, kLeft = kGroups * kSlots;                 // [group][slot] arrived, then left
-  uint64_t* const input_arrived = gates + 2 * kLeft;
-  uint64_t* const input_left = input_arrived + L::kInputs;
-  uint64_t* const sent = input_left + L::kInputs;                             // the other block's sums to this one
+  Barrier* const input_arrived = gates + 2 * kLeft;
+  Barrier* const input_left = input_arrived + L::kInputs;
+  Barrier* const sent = input_left + L::kInputs;                             // the other block's sums to this one
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int rank = blockIdx.x % kCluster, cluster = blockIdx.x / kCluster, n_clusters = gridDim.x / kCluster;
   const int n_steps = (f.n_units + kChains - 1) / kChains;
   start_dependents();
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kLeft; ++i) init_gate(gates + i, 1), init_gate(gates + kLeft + i, kOwnChains);
-    for (int i = 0; i < L::kInputs; ++i) init_gate(input_arrived + i, 1), init_gate(input_left + i, kConsumers);
-    init_gate(sent, 1);
-    publish_gates();
+    for (int i = 0; i < kLeft; ++i) init_barrier(gates + i, 1), init_barrier(gates + kLeft + i, kOwnChains);
+    for (int i = 0; i < L::kInputs; ++i) init_barrier(input_arrived + i, 1), init_barrier(input_left + i, kConsumers);
+    init_barrier(sent, 1);
+    publish_barriers();
   }
   __syncthreads();
   arrive_in_cluster();
@@ -114,15 +114,15 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       if (place < f.n_places) find_units();
       const auto feed = [&] {                                                 // false: there are no more
         if (place >= f.n_places) return false;
-        uint64_t* const arrived = gates + group * kSlots + slot;
-        await_gate(arrived + kLeft, phase);
+        Barrier* const arrived = gates + group * kSlots + slot;
+        await(arrived + kLeft, phase);
         std::byte* const to = memory + L::kGates + (group * kSlots + slot) * L::kSlotBytes;
         const int n = min(max(f.n_units - step * kChains - role * kOwnChains, 0), kOwnChains) * Unit::kBytes;
         arrive_expecting(arrived, n * L::kSlotTiles);
         if (n > 0) {
 #pragma unroll
           for (int r = 0; r < RT; ++r)
-            if (r / L::kSlotTiles == part) copy_once(to + r % L::kSlotTiles * kOwnChains * Unit::kBytes, units[r] + int64_t{step} * kChains * Unit::kBytes, n, arrived, policy);
+            if (r / L::kSlotTiles == part) copy_bulk(to + r % L::kSlotTiles * kOwnChains * Unit::kBytes, units[r] + int64_t{step} * kChains * Unit::kBytes, n, arrived, policy);
         }
         if (++slot == kSlots) slot = 0, phase ^= 1;
         if (++part == L::kParts) {
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         uint32_t x_phase = 1;
         const auto feed_input = [&] {
           if (n_left-- <= 0) return;
-          await_gate(input_left + x_slot, x_phase);
+          await(input_left + x_slot, x_phase);
           const int first = x_step * kChains + x_role * kOwnChains, n = min(max(f.n_units - first, 0), kOwnChains) * NT * 1024;
           arrive_expecting(input_arrived + x_slot, n);
           if (n > 0) copy_bulk(memory + L::kInputsAt + x_slot * L::kInputBytes, f.x + int64_t{first} * NT * 1024, n, input_arrived + x_slot);
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   await_predecessors();
   const int g = lane / 4, q = lane % 4, group = warp / kOwnChains, chain = warp % kOwnChains;
   const std::byte* const ring = memory + L::kGates + group * kSlots * L::kSlotBytes + chain * Unit::kBytes;
-  uint64_t* const arrived = gates + group * kSlots;
+  Barrier* const arrived = gates + group * kSlots;
   float* const sums = reinterpret_cast<float*>(memory + L::kSumsAt);
   int slot = 0, x_slot = 0, role = rank;                                       // role: 0 has the first chains and sends, 1 has the others and finishes
   uint32_t phase = 0, x_phase = 0, sent_phase = 0;
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         for (int i = 0; i < 4; ++i) acc[r][n][i] = 0;
 #pragma unroll 1
     for (int step = 0; step < n_steps; ++step) {
-      await_gate(input_arrived + x_slot, x_phase);
+      await(input_arrived + x_slot, x_phase);
       const uint4* const x = reinterpret_cast<const uint4*>(memory + L::kInputsAt + x_slot * L::kInputBytes + chain * NT * 1024) + lane;
       uint32_t b[NT][8];
 #pragma unroll
@@ -192,17 +192,17 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       const bool there = step * kChains + role * kOwnChains + chain < f.n_units;
 #pragma unroll
       for (int part = 0; part < L::kParts; ++part) {
-        await_gate(arrived + slot, phase);
+        await(arrived + slot, phase);
         if (there) {
           const std::byte* const units = ring + slot * L::kSlotBytes;
 #pragma unroll
           for (int r = 0; r < L::kSlotTiles; ++r) Unit::multiply(acc[part * L::kSlotTiles + r], Unit::template load<Staged>(units + r * kOwnChains * Unit::kBytes, lane), b);
         }
         __syncwarp();
-        if (lane == 0) pass_gate(arrived + kLeft + slot);
+        if (lane == 0) arrive(arrived + kLeft + slot);
         if (++slot == kSlots) slot = 0, phase ^= 1;
       }
-      if (lane == 0) pass_gate(input_left + x_slot);
+      if (lane == 0) arrive(input_left + x_slot);
       if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
     }
 
@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
     if (role == 0) {
       // What was sent two places ago has been read: the other block has sent its own since, which this one has read.
       if (place == cluster) await_cluster();
-      const uint32_t to = address_in(address_of(sums + kOwnChains * NT * 8 * L::kSumStride), rank ^ 1), gate = address_in(address_of(sent), rank ^ 1);
+      const uint32_t to = address_in(shared_address(sums + kOwnChains * NT * 8 * L::kSumStride), rank ^ 1), gate = address_in(shared_address(sent), rank ^ 1);
 #pragma unroll
       for (int e = threadIdx.x; e < kItems; e += kConsumers * 32) {
         const int token = e / kFours, row = e % kFours * 4;
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       }
     }
     if (place == cluster) await_cluster();
-    await_gate_of_cluster(sent, sent_phase);
+    await_in_cluster(sent, sent_phase);
     sent_phase ^= 1;
 #pragma unroll
     for (int i = 0; i < kMost; ++i) {

@@ -33,9 +33,16 @@ __device__ inline void prefetch_bulk([[maybe_unused]] const void* from, [[maybe_
 #endif
 }
 
-#if __CUDA_ARCH__ >= 900
-
 using Barrier = uint64_t;
+
+// arrive() once `value` is known, say because it was loaded: both ways lead there.
+__device__ inline void arrive_with([[maybe_unused]] Barrier* b, [[maybe_unused]] float value) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{\n.reg .pred some;\nsetp.gt.f32 some, %1, 0f00000000;\n@some mbarrier.arrive.shared.b64 _, [%0];\n@!some mbarrier.arrive.shared.b64 _, [%0];\n}" ::"r"(shared_address(b)), "f"(value) : "memory");
+#endif
+}
+
+#if __CUDA_ARCH__ >= 900
 
 // One arrival of this thread, when all chunks that it has asked for so far are there.
 __device__ inline void arrive_after_chunks(Barrier* b) {
@@ -55,6 +62,18 @@ __device__ inline void await(Barrier* b, uint32_t parity) {
 }
 __device__ inline void copy_bulk(void* to, const void* from, int n_bytes, Barrier* b) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)), "l"(from), "r"(n_bytes), "r"(shared_address(b)) : "memory");
+}
+// For bytes that are read once a step: they are the first to leave the second-level cache, where else they would push out what the next kernels read (the step's
+// tables, angles, norms, K and V) once a layer.
+__device__ inline uint64_t read_once() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline void copy_bulk(void* to, const void* from, int n_bytes, Barrier* b, uint64_t policy) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)), "l"(from), "r"(n_bytes),
+               "r"(shared_address(b)), "l"(policy)
+               : "memory");
 }
 // The way out: rows of shared memory to device memory. The thread that asked may wait until its source can be written again.
 __device__ inline void store_bulk(void* to, const void* from, int n_bytes) {

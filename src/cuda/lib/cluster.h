@@ -1,7 +1,7 @@
-// Blocks of one cluster (sm_90): they see each other's shared memory by rank, and gates (lib/stage.h) may be passed from another block. Kernels that are compiled for
+// Blocks of one cluster (sm_90): they see each other's shared memory by rank, and barriers (lib/async_copy.h) may count another block's arrivals. Kernels that are compiled for
 // older devices, too, have no clusters there.
 #pragma once
-#include "cuda/lib/stage.h"
+#include "cuda/lib/async_copy.h"
 
 namespace ridge::cuda {
 
@@ -37,13 +37,13 @@ __device__ inline void store_in([[maybe_unused]] uint32_t to, [[maybe_unused]] c
 }
 
 #if __CUDA_ARCH__ >= 900
-// A store into another block's shared memory that reports its bytes to a gate there.
-__device__ inline void send(uint32_t to, const float4& v, uint32_t gate) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(gate) : "memory");
+// A store into another block's shared memory that reports its bytes to a barrier there.
+__device__ inline void send(uint32_t to, const float4& v, uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier) : "memory");
 }
-// What others wrote before they passed the gate is seen after it.
-__device__ inline void await_gate_of_cluster(uint64_t* gate, uint32_t parity) {
-  asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n@done bra ready;\nbra again;\nready:\n}" ::"r"(address_of(gate)), "r"(parity) : "memory");
+// What others wrote before they arrived is seen after it.
+__device__ inline void await_in_cluster(Barrier* b, uint32_t parity) {
+  asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n@done bra ready;\nbra again;\nready:\n}" ::"r"(shared_address(b)), "r"(parity) : "memory");
 }
 #endif
 
