@@ -133,6 +133,8 @@ INSTANTIATE_TEST_SUITE_P(Dense, GoldenCase,
                                          "seed_oss", "stablelm", "gemma4_shared_kv", "gemma4_keys_as_values", "gpt_neox_sequential", "hunyuan_alpha", "ministral3_temperature",
                                          "phi_qk_norm", "stablelm_qk_norm_parallel"),
                          [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Mixtures, GoldenCase, testing::Values("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v2", "dots1", "gpt_oss", "llama4"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace ridge

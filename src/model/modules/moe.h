@@ -22,6 +22,7 @@ class Moe : public Module {
   };
   explicit Moe(Parts parts) : p_(std::move(parts)) {}
   void forward(Pass& pass, Tensor out, Tensor x) const override;
+  bool is_row_wise() const override { return !p_.route.hash; }      // a hash takes the token of the row
 
   // Scratch buffers: logits, chosen experts, weights, plan, gate, up, results, what the shared experts returned.
   static constexpr int kLogits = 4, kChosen = 5, kWeights = 6, kPlan = 7, kGate = 8, kUp = 9, kResults = 10, kShared = 11;
