@@ -7,10 +7,11 @@
 // takes more than half of a multiprocessor's shared memory: no two of one kernel meet on a multiprocessor while another has none, and the next kernel's block comes when
 // this one's leaves.
 //
-// What a layer pays for beyond its bytes is code that runs once a kernel, for the multiprocessor has to fetch it: half the instructions around the input, with twice the registers
-// and one more slot, made a layer 2.5 us faster (of 46 in nvfp4), the head 6 %. For the same reason all of a layer's matmuls are one kernel: any one of them as another one (more teams, longer slots,
-// which are 6 % faster in a long run) made a layer 1.5 to 4 us slower, and so did kernels that leave room for the next one's blocks beside them, by registers for one and
-// by shared memory for the other, whatever their rings and whenever the next may start.
+// What a layer pays for beyond its bytes is waiting where one kernel ends and the next begins: for parameters, which are in no cache, for the release, for the input, for code.
+// A load takes two to four times as long while rings are being filled, so neither a ring that is asked for earlier, by kernels side by side on a multiprocessor or by one that
+// stays for four matmuls, nor a deeper one gained anything (docs/benchmarks.md has the figures): all of them fill it when the next input is on its way. Half the instructions around the input, with
+// twice the registers and one more slot, made a layer 2.5 us faster (of 46 in nvfp4), the head 6 %. All of a layer's matmuls are one kernel, which finds its code near: any one of them as another (more
+// teams, longer slots, which are 6 % faster in a long run) made a layer 1.5 to 4 us slower.
 //
 // What was tried on the H200, nvfp4 head (151936 x 4096), share of the bandwidth: copies of a unit by the lanes of its warp (cp.async; 140 instructions a unit) 0.58;
 // bulk copies asked for by the multiplying warps in turn 0.56, waiting for the slot before the multiplication instead of after it 0.54; one warp that asks for both
