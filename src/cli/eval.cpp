@@ -55,6 +55,7 @@ void perplexity(const EvalFlags& f) {
 EngineOptions exact_engine_options(const ModelFlags& how) {
   for (const auto& [flag, value] : {std::pair{"--activations", how.activations}, {"--kv-cache-dtype", how.kv_format}})
     if (value != "auto" && value != "f32") fail("{} {}: this compares in f32 throughout, KV included; leave the flag out, or see what it costs with `ridge eval perplexity`", flag, value);
+  if (how.ctx_size > 0) fail("--ctx-size {}: the context is as long as the tokens that are compared; leave the flag out", how.ctx_size);
   return engine_options(how);
 }
 
