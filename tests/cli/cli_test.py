@@ -426,7 +426,7 @@ class Commands(RidgeTest):
         report = json.loads(self.ridge("eval", "golden", case, "--json", "--all-ways"))
         self.assertEqual([r["passed"] for r in report], [True] * 4)
         self.assertEqual(json.loads(self.ridge("eval", "golden", case, "--json", "--kv-cache-dtype", "f32"))[0]["passed"], True)
-        for flag, value in (("--kv-cache-dtype", "fp8"), ("--activations", "i8")):
+        for flag, value in (("--kv-cache-dtype", "fp8"), ("--activations", "i8"), ("--ctx-size", "64")):
             self.assertIn(f"{flag} {value}", self.refused("eval", "golden", case, flag, value))
         changed = self.path("llama")
         shutil.copytree(case, changed)
