@@ -60,6 +60,7 @@ Stream run_blocks(const Model& model, Pass& pass, size_t n_blocks) {
 
 // All blocks, for logits alone: what the last one does row by row it does for their rows.
 Stream run_blocks_for_logits(const Model& model, const Backend& backend, Pass& pass) {
+  CHECK(!model.blocks.empty());
   Stream stream = run_blocks(model, pass, model.blocks.size() - 1);
   if (!backend.needs_all_rows()) pass.let_narrow();
   model.blocks.back()->forward(pass, stream);
