@@ -35,7 +35,10 @@ std::unique_ptr<Backend> make_backend(const EngineOptions& options) {
 }
 
 int64_t free_memory(const std::string& device) {
-  if (device == "cuda") return cuda_free_bytes();
+  if (device == "cuda") {
+    if (const std::string reason = cuda_unavailable_reason(); !reason.empty()) fail("--device cuda: {}", reason);
+    return cuda_free_bytes();
+  }
   std::ifstream meminfo("/proc/meminfo");
   std::string key, unit;
   int64_t kilobytes = 0;

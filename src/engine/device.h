@@ -15,7 +15,7 @@ std::vector<std::string> known_devices();                              // "cuda"
 std::string resolve_device(const std::string& device);
 std::unique_ptr<Backend> make_backend(const EngineOptions& options);
 
-// Bytes of the device's memory that may be taken without pushing something else out.
+// Bytes of the device's memory that may be taken without pushing something else out; throws Error where there is no such device.
 int64_t free_memory(const std::string& device);
 
 // Tokens of a step that keep the device at its best: 512 on a CPU; on a GPU thousands, as far as its free memory has room for their activations.

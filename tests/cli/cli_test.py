@@ -245,6 +245,11 @@ class BadInput(RidgeTest):
         self.assertIn("UTF-8", message)
         self.assertIn("byte 3", message)
 
+    @unittest.skipIf(os.path.exists("/dev/nvidia0"), "there is a GPU here")
+    def test_a_device_that_is_not_there_is_said_to_be_missing(self):
+        for command in (("run", "-m", self.model, "--device", "cuda", "hi"), ("serve", self.model, "--device", "cuda")):
+            self.assertRegex(self.refused(*command), "--device cuda: .*CUDA")
+
     def test_an_empty_prompt_is_refused(self):
         self.assertIn("empty", self.refused("run", self.model, stdin=b""))
 
