@@ -53,17 +53,19 @@ __device__ uint32_t code(const Raw& raw, int64_t row, int64_t k) {
   return k % 16 < 8 ? byte & 15 : byte >> 4;
 }
 
-// Eight codes of four bits: e2m1 where a lane's inputs are contiguous, integers where there are halves.
+// A lane's codes of four bits of a unit: e2m1 where its inputs are contiguous, integers where there are halves.
 template <bool kHalves>
-__device__ uint32_t code_word(const Raw& raw, int64_t tile, int unit, int lane, int t) {
-  uint32_t word = 0;
-  for (int p = 0; p < 4; ++p)
-    for (int i = 0; i < 2; ++i) {
-      const int64_t row = tile * kTileRows + lane / 4 + (p % 2) * 8;
-      const uint32_t c = code(raw, row, unit * kUnit + input_of<kHalves>(lane % 4, t, p / 2 * 2 + i));
-      word |= kHalves ? c << (4 * (p + 4 * i)) : Nvfp4Unit::place(c, p, i);
-    }
-  return word;
+__device__ uint4 code_words(const Raw& raw, int64_t tile, int unit, int lane) {
+  uint32_t words[4] = {0, 0, 0, 0};
+  for (int t = 0; t < 4; ++t)
+    for (int p = 0; p < 4; ++p)
+      for (int i = 0; i < 2; ++i) {
+        const int64_t row = tile * kTileRows + lane / 4 + (p % 2) * 8;
+        const uint32_t c = code(raw, row, unit * kUnit + input_of<kHalves>(lane % 4, t, p / 2 * 2 + i));
+        if constexpr (kHalves) words[t] |= c << (4 * (p + 4 * i));
+        else Nvfp4Unit::place(words, c, t, p, i);
+      }
+  return {words[0], words[1], words[2], words[3]};
 }
 
 __global__ void pack_code_units(std::byte* units, Raw raw, int n_units) {
@@ -80,8 +82,7 @@ __global__ void pack_code_units(std::byte* units, Raw raw, int n_units) {
   if (raw.format == FormatId::nvfp4 || raw.format == FormatId::mxfp4) {
     const bool nv = raw.format == FormatId::nvfp4;
     std::byte* to = units + (tile * n_units + unit) * (nv ? Nvfp4Unit::kBytes : Mxfp4Unit::kBytes);
-    reinterpret_cast<uint4*>(to)[lane] = {code_word<false>(raw, tile, unit, lane, 0), code_word<false>(raw, tile, unit, lane, 1),
-                                          code_word<false>(raw, tile, unit, lane, 2), code_word<false>(raw, tile, unit, lane, 3)};
+    reinterpret_cast<uint4*>(to)[lane] = code_words<false>(raw, tile, unit, lane);
     for (int r = 0; r < 2; ++r) {
       const int64_t row = tile * kTileRows + g + 8 * r;
       const std::byte* p = raw.data + row * raw.stride;
@@ -91,8 +92,7 @@ __global__ void pack_code_units(std::byte* units, Raw raw, int n_units) {
     }
   } else if (raw.format == FormatId::q4_0 || raw.format == FormatId::q4_1) {
     std::byte* to = units + (tile * n_units + unit) * (raw.format == FormatId::q4_0 ? Q4Unit::kBytes : Q41Unit::kBytes);
-    reinterpret_cast<uint4*>(to)[lane] = {code_word<true>(raw, tile, unit, lane, 0), code_word<true>(raw, tile, unit, lane, 1),
-                                          code_word<true>(raw, tile, unit, lane, 2), code_word<true>(raw, tile, unit, lane, 3)};
+    reinterpret_cast<uint4*>(to)[lane] = code_words<true>(raw, tile, unit, lane);
     reinterpret_cast<uint16_t*>(to + 512)[lane] = scale_bits(0);
     if (raw.format == FormatId::q4_1) reinterpret_cast<uint16_t*>(to + Q4Unit::kBytes)[lane] = scale_bits(2);
   } else {

@@ -66,18 +66,19 @@ struct Few {
 };
 
 // Teams of a block, slots of a team's ring, units of a slot that a warp takes, slots that are asked for before the input of a norm is there (which would queue behind
-// them). Formats that need many instructions a byte have two teams.
-template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 2; };
-template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 7, kEach = 1, kFirst = 7; };
-template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2; };
-template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2; };
+// them), slots that are multiplied in one piece, where every address is a constant away from a few that stay. Formats that need many instructions a byte have two teams.
+template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 2, kRound = 1; };
+template <> struct Plan<Nvfp4Unit> { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 2, kRound = 4; };
+template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 7, kEach = 1, kFirst = 7, kRound = 1; };
+template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2, kRound = 1; };
+template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2, kRound = 1; };
 
 // Shared memory: gates [team][slot] arrived, then left, then the input | rings [team][slot] units | input [token][shared_stride] bf16 | sums [team][2][warp][token][16] f32 | 8 floats a team.
 template <class Unit>
 struct Layout {
   using P = Plan<Unit>;
   static constexpr int kGates = 256, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
-  static_assert(P::kTeams * P::kSlots * 16 + 8 <= kGates);
+  static_assert(P::kTeams * P::kSlots * 16 + 8 <= kGates && P::kSlots % P::kRound == 0);
   __host__ __device__ static int sums_at(const Few& f) { return kGates + P::kTeams * kRing + f.n_tokens * f.shared_stride; }
   static int bytes(const Few& f) { return sums_at(f) + P::kTeams * (2 * kTeam * f.n_tokens * 16 + kTeam) * 4; }
 };
@@ -246,7 +247,7 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
   // Tokens that are not there stay zeros.
   const bool there = g < f.n_tokens;
   const uint32_t my_x = shared_address(input) + (there ? g : 0) * f.shared_stride + 2 * (lane_input<Unit::kHalves>(q, 0) + kUnit * warp);
-  constexpr int kSecond = 2 * (lane_input<Unit::kHalves>(0, 1) - lane_input<Unit::kHalves>(0, 0));
+  constexpr int kSecond = 2 * (lane_input<Unit::kHalves>(0, 1) - lane_input<Unit::kHalves>(0, 0)), kStep = 2 * kUnit * kTeam;
   uint4 x0[kEach]{}, x1[kEach]{};                                             // of a slot's units: registers of their own, so that all are loaded at once
   // Who writes which sum of a tile: most warps none.
   const int row_of_tile = lane % 16, token = 2 * warp + lane / 16;
@@ -255,17 +256,16 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
   // The ring, as the producer goes through it.
   Barrier* const arrived = gates + team * kSlots;
   const std::byte* const ring = memory + L::kGates + team * L::kRing + warp * Unit::kBytes;
-  const std::byte* unit = ring;
-  Barrier* gate = arrived;
+  int slot = 0;
   uint32_t phase = 0;
-  const auto take = [&](auto&& multiply_slot) {
-    await(gate, phase);
-    multiply_slot();
+  const auto take = [&](int slot, auto&& multiply_slot) {
+    await(arrived + slot, phase);
+    multiply_slot(ring + slot * L::kSlotBytes);
     __syncwarp();
-    if (lane == 0) arrive(gate + kLeft);
-    ++gate;
-    unit += L::kSlotBytes;
-    if (gate == arrived + kSlots) gate = arrived, unit = ring, phase ^= 1;
+    if (lane == 0) arrive(arrived + slot + kLeft);
+  };
+  const auto advance = [&](int n) {
+    if ((slot += n) == kSlots) slot = 0, phase ^= 1;
   };
   const int n_whole = f.n_units / kSlotUnits, n_rest = f.n_units % kSlotUnits;
   for (int nth = 0;; ++nth) {
@@ -291,25 +291,39 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
       const uint32_t b[1][8] = {{x0[each].x, x0[each].y, x0[each].z, x0[each].w, x1[each].x, x1[each].y, x1[each].z, x1[each].w}};
       Unit::multiply(acc, held, b);
     };
-#pragma unroll 1
-    for (int i = n_whole; i > 0; --i) {
-      take([&] {
+    const auto multiply_whole = [&](int slot, uint32_t x) {
+      take(slot, [&](const std::byte* units) {
         typename Unit::Held held[kEach];
 #pragma unroll
-        for (int each = 0; each < kEach; ++each) held[each] = Unit::template load<Staged>(unit + each * kTeam * Unit::kBytes, lane), load_input(each, x + each * 2 * kUnit * kTeam);
+        for (int each = 0; each < kEach; ++each) held[each] = Unit::template load<Staged>(units + each * kTeam * Unit::kBytes, lane), load_input(each, x + each * kStep);
 #pragma unroll
         for (int each = 0; each < kEach; ++each) multiply(held[each], each);
       });
-      x += kEach * 2 * kUnit * kTeam;
+    };
+    int n_left = n_whole;
+    if constexpr (constexpr int kRound = Plan<Unit>::kRound; kRound > 1) {
+#pragma unroll 1
+      for (; slot % kRound == 0 && n_left >= kRound; n_left -= kRound, x += kRound * kEach * kStep) {
+#pragma unroll
+        for (int s = 0; s < kRound; ++s) multiply_whole(slot + s, x + s * kEach * kStep);
+        advance(kRound);
+      }
     }
-    if (n_rest > 0)
-      take([&] {
+#pragma unroll 1
+    for (; n_left > 0; --n_left, x += kEach * kStep) {
+      multiply_whole(slot, x);
+      advance(1);
+    }
+    if (n_rest > 0) {
+      take(slot, [&](const std::byte* units) {
 #pragma unroll 1
         for (int each = 0; each * kTeam + warp < n_rest; ++each) {
-          load_input(0, x + each * 2 * kUnit * kTeam);
-          multiply(Unit::template load<Staged>(unit + each * kTeam * Unit::kBytes, lane), 0);
+          load_input(0, x + each * kStep);
+          multiply(Unit::template load<Staged>(units + each * kTeam * Unit::kBytes, lane), 0);
         }
       });
+      advance(1);
+    }
 
     // [warp][token][row]; one barrier a tile: the other half of the sums is free by then.
     float* const sums = all_sums + (team * 2 + parity) * kTeam * f.n_tokens * 16;

@@ -19,15 +19,14 @@ template <> struct Operands<Bf16Unit> {
 
 template <class Scales> struct Operands<E2m1Unit<Scales>> {
   using Unit = E2m1Unit<Scales>;
-  struct Held { uint32_t words[4]; __nv_bfloat162 low, high; };
+  struct Held { uint32_t words[4]; __nv_bfloat162 scales; };
   __device__ static Held open(const std::byte* unit, int lane) {
-    const uint4 codes = reinterpret_cast<const uint4*>(unit)[lane];
-    const uint8_t* const scales = reinterpret_cast<const uint8_t*>(unit + 512) + 2 * Scales::index(lane);
-    return {{codes.x, codes.y, codes.z, codes.w}, Unit::scale_pair(scales[0]), Unit::scale_pair(scales[1])};
+    const typename Unit::Held held = Unit::template load<Staged>(unit, lane);
+    return {{held.codes.x, held.codes.y, held.codes.z, held.codes.w}, Unit::widen(held.scales)};
   }
   __device__ static void take(uint32_t (&a)[4], const Held& held, int t) {
 #pragma unroll
-    for (int p = 0; p < 4; ++p) a[p] = Unit::decode(held.words[t], p, p % 2 ? held.high : held.low);
+    for (int p = 0; p < 4; ++p) a[p] = Unit::decode(held.words, t, p, held.scales);
   }
 };
 

@@ -12,9 +12,10 @@
 //   q4_1    the same                                                   as q4_0, then f16 minimums [half][16 rows]                            640
 //   fp8     as bf16: lib/fp8_unit.h                                                                                                         1024, 1040
 //
-// The bits of eight e2m1 codes in a word (E2m1Unit::place) lie so that a pair becomes the bits of two bf16 by one shift and one mask; a pair's four bits do not tile
-// a half word by shifts alone, so the last pair takes two of each. A scale of nvfp4 is kept as five bits of exponent and three of mantissa, without subnormals: then it becomes
-// two bf16 by one multiplication and addition of integers. Both together: 66 instructions a unit instead of 110, and half of what the integer pipe did.
+// The bits of e2m1 codes (E2m1Unit::place) lie so that a pair becomes the bits of two bf16 by one shift and one mask. A pair's four bits do not tile a half word by shifts:
+// three pairs leave four bits that none fits. But what two words leave can be put together into a third, of which two shifts make the last pairs of both: 8 instructions
+// a word (9 where each word has a last pair in two pieces), half of the shifts to the left, which are multiplications and leave the integer pipe to the masks. A scale of nvfp4
+// is kept as five bits of exponent and three of mantissa, without subnormals: then it becomes two bf16 by one multiplication and addition of integers.
 // A half's (or unit's) operand t holds a lane's four inputs i = 0..3 as k = 2q, 2q+1 (i = 0, 1) and 2q+8, 2q+9 (i = 2, 3).
 #pragma once
 #include <cuda_bf16.h>
@@ -80,8 +81,8 @@ struct E4m3Scales {
     const uint32_t top = mantissa >= 4 ? 2 : mantissa >= 2 ? 1 : 0;          // mantissa * 2^-9 = 2^(top - 9) * (1 + rest)
     return (top + 1) << 3 | ((mantissa << (3 - top)) & 7);
   }
-  // The bits of the scale times 2^118, twice: a multiplication, which leaves the integer pipe to the codes.
-  __device__ static uint32_t pair(uint8_t scale) { return scale * 0x00100010u + 0x75807580u; }
+  // The bits of two scales times 2^118, of a byte in each half.
+  __device__ static uint32_t widen(uint32_t scales) { return scales * 0x10u + 0x75807580u; }
 };
 
 // Scales of mxfp4, 2^(e - 127), as the exponent of the bf16 that is 2^126 times as large: then an operand is the very number of the file, for every scale up to 2, and there is
@@ -94,7 +95,7 @@ struct E8m0Scales {
   static constexpr uint32_t kLargest = 128;
   __host__ __device__ static int index(int lane) { return lane % 4 / 2 * 8 + lane / 4; }
   __host__ __device__ static uint32_t place(uint32_t e8m0) { return e8m0 <= kLargest ? e8m0 + 126 : 0; }
-  __device__ static uint32_t pair(uint8_t scale) { return scale * 0x00800080u; }
+  __device__ static uint32_t widen(uint32_t scales) { return scales * 0x80u; }
 };
 
 // e2m1 codes whose scales multiply them on the way to the tensor cores, without rounding. A code's bits dropped into a bf16's exponent and mantissa give its value times 2^-126
@@ -105,41 +106,47 @@ struct E2m1Unit {
   static constexpr bool kHalves = false;
   static constexpr int kScales = 0;
   static constexpr float kFactor = Scales::kFactor;
-  struct Held { uint4 codes; uint8_t low, high; };                          // scales of rows g and g + 8
+  struct Held { uint4 codes; uint16_t scales; };                            // of rows g and g + 8
   template <class From = Streamed>
   __device__ static Held load(const std::byte* unit, int lane) {
-    const uint8_t* const scales = reinterpret_cast<const uint8_t*>(unit + 512) + 2 * Scales::index(lane);
-    return {From::get(reinterpret_cast<const uint4*>(unit) + lane), From::get(scales), From::get(scales + 1)};
+    return {From::get(reinterpret_cast<const uint4*>(unit) + lane), From::get(reinterpret_cast<const uint16_t*>(unit + 512) + Scales::index(lane))};
   }
-  __device__ static __nv_bfloat162 scale_pair(uint8_t scale) {
-    const uint32_t bits = Scales::pair(scale);
+  // Both scales as bf16; a multiplication takes either of the halves twice.
+  __device__ static __nv_bfloat162 widen(uint16_t scales) {
+    const uint32_t bits = Scales::widen(__byte_perm(scales, 0, 0x4140));
     return *reinterpret_cast<const __nv_bfloat162*>(&bits);
   }
-  __device__ static uint32_t decode(uint32_t word, int pair, __nv_bfloat162 scale) {
-    uint32_t bits;
-    if (pair == 0) bits = word & 0x81C081C0u;
-    else if (pair == 1) bits = (word << 6) & 0x81C081C0u;
-    else if (pair == 2) bits = __funnelshift_r(word, word, 4) & 0x81C081C0u;
-    else bits = (__funnelshift_r(word, word, 6) & 0x81808180u) | ((word << 2) & 0x00400040u);
-    const __nv_bfloat162 v = __hmul2(*reinterpret_cast<__nv_bfloat162*>(&bits), scale);
+  // Bits of the last pairs of two words: those with kOfFirst from the first word, two places on, the others from the second.
+  static constexpr uint32_t kPair = 0x81C081C0u, kOfFirst = 0x180C180Cu;
+  // Pair 0 or 2 is of row g, 1 or 3 of row g + 8.
+  __device__ static uint32_t decode(const uint32_t (&words)[4], int t, int pair, __nv_bfloat162 scales) {
+    uint32_t bits = words[t];
+    if (pair == 1) bits = words[t] << 4;
+    if (pair == 2) bits = __funnelshift_l(words[t], words[t], 10);
+    if (pair == 3) {
+      uint32_t both;                                                         // of words in their places: the compiler would mask before it shifts, and twice
+      asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(both) : "r"(kOfFirst), "r"(words[t / 2 * 2] << 2), "r"(words[t / 2 * 2 + 1]));
+      bits = t % 2 == 0 ? both << 6 : __funnelshift_l(both, both, 12);
+    }
+    bits &= kPair;
+    const __nv_bfloat162 v = __hmul2(*reinterpret_cast<__nv_bfloat162*>(&bits), __bfloat162bfloat162(pair % 2 ? scales.y : scales.x));
     return *reinterpret_cast<const uint32_t*>(&v);
   }
-  // Where code (s e e m) number i (0: low half, 1: high half) of a pair goes: decode() brings the sign to bit 15 and eem to bits 8..6 of its half.
-  __host__ __device__ static uint32_t place(uint32_t code, int pair, int i) {
+  // Puts code (s e e m) number i (0: low half, 1: high half) of a pair where decode() finds it and brings the sign to bit 15 and eem to bits 8..6 of its half.
+  __host__ __device__ static void place(uint32_t (&words)[4], uint32_t code, int t, int pair, int i) {
     const uint32_t upright = ((code >> 3) << 15 | (code & 7) << 6) << (16 * i);
-    const auto rotated = [](uint32_t v, int by) { return v << by | v >> (32 - by); };
-    if (pair == 0) return upright;
-    if (pair == 1) return upright >> 6;
-    if (pair == 2) return rotated(upright, 4);
-    return rotated(upright & 0x81808180u, 6) | (upright & 0x00400040u) >> 2;
+    const int by = pair == 0 ? 0 : pair == 1 ? 4 : pair == 2 ? 10 : t % 2 == 0 ? 6 : 12;
+    const uint32_t bits = by == 0 ? upright : upright >> by | upright << (32 - by);
+    if (pair < 3) words[t] |= bits;
+    else words[t / 2 * 2] |= (bits & kOfFirst) >> 2, words[t / 2 * 2 + 1] |= bits & ~kOfFirst;
   }
   template <int NT>
   __device__ static void multiply(float (&acc)[NT][4], const Held& held, const uint32_t (&b)[NT][8]) {
-    const __nv_bfloat162 low = scale_pair(held.low), high = scale_pair(held.high);
+    const __nv_bfloat162 scales = widen(held.scales);
     const uint32_t words[4] = {held.codes.x, held.codes.y, held.codes.z, held.codes.w};
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
-      const uint32_t a[4] = {decode(words[t], 0, low), decode(words[t], 1, high), decode(words[t], 2, low), decode(words[t], 3, high)};
+      const uint32_t a[4] = {decode(words, t, 0, scales), decode(words, t, 1, scales), decode(words, t, 2, scales), decode(words, t, 3, scales)};
 #pragma unroll
       for (int n = 0; n < NT; ++n) mma_bf16(acc[n], a, b[n][2 * t], b[n][2 * t + 1]);
     }
