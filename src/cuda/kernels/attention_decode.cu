@@ -58,11 +58,14 @@ constexpr int kSharedBytes = kFoldedAt<T, kDim> + (kFolds ? int(sizeof(Folded<kD
 
 static_assert(sizeof(Shared<E4m3, 64>) % 16 == 0 && sizeof(Shared<E4m3, 128>) % 16 == 0, "scales are copied by 16 bytes");
 
-// kFolds: the blocks of a row and KV head are a cluster, with a tile for each at most, and write the result.
-template <class T, int kDim, bool kRotates, int kWarps, bool kFolds>
+// What a block has: many tiles, one tile at most, or one tile at most as part of a cluster, the blocks of a row and KV head, which writes the result. Where there is no second
+// tile, half of the registers do, and the block finds room beside that of the projections.
+enum class Has { many, one, one_of_cluster };
+template <class T, int kDim, bool kRotates, int kWarps, Has kHas>
 __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2)
     decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step, [[maybe_unused]] float* partial,
                        [[maybe_unused]] int n_tiles, [[maybe_unused]] Mark mark) {
+  constexpr bool kFolds = kHas == Has::one_of_cluster;
   constexpr int kThreads = kWarps * 32, kRowBytes = kRowBytesOf<T, kDim>, kChunks = kRowBytes / 16, kQueryStride = 2 * kDim + 16, kOwn = kDim / 32;
   extern __shared__ __align__(1024) std::byte memory[];
   Shared<T, kDim>& s = *reinterpret_cast<Shared<T, kDim>*>(memory);
@@ -314,7 +317,7 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2
       if (q == 0) s.tops[warp][g + 8 * r] = top[r];
     }
     __syncthreads();
-    const bool more = !kFolds && tile - int(gridDim.x) >= lowest;
+    const bool more = kHas == Has::many && tile - int(gridDim.x) >= lowest;
     if (more) fetch(0, s.keys, tile - int(gridDim.x), alone);
     if constexpr (kIsFp8<T>) {
       if (more) fetch_scales(tile - int(gridDim.x), turn ^ 1, alone);
@@ -457,8 +460,8 @@ void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l)
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     launch_kernel_as({.cluster = folds ? n_blocks : 1}, kernel, dim3(n_blocks, op.n_kv_heads, op.q.rows), n_warps * 32, bytes, l.stream, op, rotation, l.step, l.attention_scratch, n_tiles, l.mark);
   };
-  if (folds) return launch_as(decode_tile_kernel<T, kDim, kRotates, 8, true>, kSharedBytes<T, kDim, true>);
-  launch_as(n_warps == 8 ? decode_tile_kernel<T, kDim, kRotates, 8, false> : decode_tile_kernel<T, kDim, kRotates, 4, false>, kSharedBytes<T, kDim, false>);
+  if (folds) return launch_as(decode_tile_kernel<T, kDim, kRotates, 8, Has::one_of_cluster>, kSharedBytes<T, kDim, true>);
+  launch_as(n_warps == 8 ? decode_tile_kernel<T, kDim, kRotates, 8, Has::one> : decode_tile_kernel<T, kDim, kRotates, 4, Has::many>, kSharedBytes<T, kDim, false>);
   fold_tiles(op, n_tiles, l);
 }
 
