@@ -248,7 +248,10 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
   const bool there = g < f.n_tokens;
   const uint32_t my_x = shared_address(input) + (there ? g : 0) * f.shared_stride + 2 * (lane_input<Unit::kHalves>(q, 0) + kUnit * warp);
   constexpr int kSecond = 2 * (lane_input<Unit::kHalves>(0, 1) - lane_input<Unit::kHalves>(0, 0)), kStep = 2 * kUnit * kTeam;
-  uint4 x0[kEach]{}, x1[kEach]{};                                             // of a slot's units: registers of their own, so that all are loaded at once
+  struct Loaded { typename Unit::Held held; uint4 x0, x1; };
+  Loaded loaded[2];                                                           // units whose registers are their own, so that both are on their way at once
+  loaded[0].x0 = loaded[0].x1 = loaded[1].x0 = loaded[1].x1 = {0, 0, 0, 0};
+  static_assert(kEach <= 2);
   // Who writes which sum of a tile: most warps none.
   const int row_of_tile = lane % 16, token = 2 * warp + lane / 16;
   float gate_sum = 0;
@@ -267,6 +270,23 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
   const auto advance = [&](int n) {
     if ((slot += n) == kSlots) slot = 0, phase ^= 1;
   };
+  // Where tiles are whole rounds of the ring: the next unit is on its way to registers while one is multiplied, over the ends of slots, rounds and tiles.
+  constexpr bool kPipes = Plan<Unit>::kRound == kSlots;
+  constexpr int kUnitsOfRound = kSlots * kEach;
+  const bool pipes = kPipes && f.n_units % (kSlotUnits * kSlots) == 0;
+  [[maybe_unused]] const auto load_unit = [&](Loaded& to, int nth, uint32_t x, uint32_t phase) {      // of a round
+    if (nth % kEach == 0) await(arrived + nth / kEach, phase);
+    to.held = Unit::template load<Staged>(ring + nth * kTeam * Unit::kBytes, lane);
+    load_where(to.x0, x + nth * kStep, there);
+    load_where(to.x1, x + nth * kStep + kSecond, there);
+    if (nth % kEach == kEach - 1) {
+      __syncwarp();
+      if (lane == 0) arrive(arrived + nth / kEach + kLeft);
+    }
+  };
+  if constexpr (kPipes) {
+    if (pipes && me < f.n_tiles) load_unit(loaded[0], 0, my_x, 0);
+  }
   const int n_whole = f.n_units / kSlotUnits, n_rest = f.n_units % kSlotUnits;
   for (int nth = 0;; ++nth) {
     const Place at = place(me, nth);
@@ -283,30 +303,39 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
 
     float acc[1][4] = {{0, 0, 0, 0}};
     uint32_t x = my_x;
-    const auto load_input = [&](int each, uint32_t x) {
-      load_where(x0[each], x, there);
-      load_where(x1[each], x + kSecond, there);
+    const auto load_input = [&](Loaded& to, uint32_t x) {
+      load_where(to.x0, x, there);
+      load_where(to.x1, x + kSecond, there);
     };
-    const auto multiply = [&](const auto& held, int each) {
-      const uint32_t b[1][8] = {{x0[each].x, x0[each].y, x0[each].z, x0[each].w, x1[each].x, x1[each].y, x1[each].z, x1[each].w}};
-      Unit::multiply(acc, held, b);
+    const auto multiply = [&](const Loaded& now) {
+      const uint32_t b[1][8] = {{now.x0.x, now.x0.y, now.x0.z, now.x0.w, now.x1.x, now.x1.y, now.x1.z, now.x1.w}};
+      Unit::multiply(acc, now.held, b);
     };
     const auto multiply_whole = [&](int slot, uint32_t x) {
       take(slot, [&](const std::byte* units) {
-        typename Unit::Held held[kEach];
 #pragma unroll
-        for (int each = 0; each < kEach; ++each) held[each] = Unit::template load<Staged>(units + each * kTeam * Unit::kBytes, lane), load_input(each, x + each * kStep);
+        for (int each = 0; each < kEach; ++each) loaded[each].held = Unit::template load<Staged>(units + each * kTeam * Unit::kBytes, lane), load_input(loaded[each], x + each * kStep);
 #pragma unroll
-        for (int each = 0; each < kEach; ++each) multiply(held[each], each);
+        for (int each = 0; each < kEach; ++each) multiply(loaded[each]);
       });
     };
     int n_left = n_whole;
-    if constexpr (constexpr int kRound = Plan<Unit>::kRound; kRound > 1) {
+    if constexpr (kPipes) {
+      if (pipes) {
+        const bool last_tile = place(me, nth + 1).tile >= f.n_tiles;
 #pragma unroll 1
-      for (; slot % kRound == 0 && n_left >= kRound; n_left -= kRound, x += kRound * kEach * kStep) {
+        for (; n_left > 0; n_left -= kSlots) {
 #pragma unroll
-        for (int s = 0; s < kRound; ++s) multiply_whole(slot + s, x + s * kEach * kStep);
-        advance(kRound);
+          for (int i = 0; i < kUnitsOfRound; ++i) {
+            if (i + 1 < kUnitsOfRound) load_unit(loaded[(i + 1) % 2], i + 1, x, phase);
+            else {
+              phase ^= 1;
+              x = n_left == kSlots ? my_x : x + kUnitsOfRound * kStep;
+              if (!(last_tile && n_left == kSlots)) load_unit(loaded[0], 0, x, phase);
+            }
+            multiply(loaded[i % 2]);
+          }
+        }
       }
     }
 #pragma unroll 1
@@ -318,8 +347,8 @@ __global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_
       take(slot, [&](const std::byte* units) {
 #pragma unroll 1
         for (int each = 0; each * kTeam + warp < n_rest; ++each) {
-          load_input(0, x + each * kStep);
-          multiply(Unit::template load<Staged>(units + each * kTeam * Unit::kBytes, lane), 0);
+          loaded[0].held = Unit::template load<Staged>(units + each * kTeam * Unit::kBytes, lane), load_input(loaded[0], x + each * kStep);
+          multiply(loaded[0]);
         }
       });
       advance(1);
