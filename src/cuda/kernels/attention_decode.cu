@@ -16,9 +16,8 @@
 
 #include "cuda/kernels/flash.h"
 #include "cuda/lib/cluster.h"
-#include "cuda/lib/flash_fp8.h"
+#include "cuda/lib/decode_items.h"
 #include "cuda/lib/launch.h"
-#include "cuda/lib/rotate.h"
 
 namespace ridge::cuda {
 namespace {
@@ -29,8 +28,6 @@ template <class T>
 constexpr int kWalksAtOnce = kIsFp8<T> ? 4 : 2;                             // blocks of four warps on a multiprocessor: tiles of half the bytes take twice as many
 constexpr int kWeightStride = kFlashTile / 2 + 4, kSumStride = kFlashTile + 8;      // words a row of p: as operands, and in f32 for their sum
 
-template <class T, int kDim>
-constexpr int kRowBytesOf = (kIsFp8<T> ? 1 : 2) * kDim;
 template <class T, int kDim>
 struct Shared {
   std::byte keys[kFlashTile * kRowBytesOf<T, kDim>], values[kFlashTile * kRowBytesOf<T, kDim>];     // chunk c of row r lies at c ^ (r % 8), in fp8 at fp8_place
@@ -146,118 +143,31 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2
     leave(mark);
   }
 
-  // What the projections become in a tile, a warp an item: heads of q, then new keys, then new values.
-  struct Items {
-    int start, from, n_new, n_q;                                            // from: the first new position
-    __device__ int n() const { return n_q + 2 * n_new; }
-    __device__ bool is_q(int item) const { return item < n_q; }
-    __device__ bool is_v(int item) const { return item >= n_q + n_new; }
-    __device__ int position(int item) const { return from + item - n_q - (is_v(item) ? n_new : 0); }
-  };
-  const auto items_of = [&](int tile, bool with_queries) {
-    const int start = tile * kFlashTile, from = max(max(first_new, start), seen.from);
-    return Items{start, from, max(min(seen.to, start + kFlashTile) - from, 0), with_queries ? share : 0};
-  };
-  const auto token_of = [&](const Items& items, int item) { return items.is_q(item) ? row : first_row + items.position(item) - first_new; };
-  const auto turns = [&](const Items& items, int item, int d) { return rotation.angles.data && !items.is_v(item) && d < rotation.n_rot; };
-  struct Raw { float value[kOwn], weight[kOwn], cosine[kOwn], sine[kOwn]; };
-  struct From { const float *values, *angles; };
-  // All that does not wait for the projections; then they, and the angles.
-  const auto prepare = [&](Raw& raw, const Items& items, int item) {
-    const bool is_q = items.is_q(item), is_v = items.is_v(item);
-    const Tensor& x = is_q ? op.q : is_v ? rotation.v : rotation.k;
-    const NormOfHeads& norm = is_q ? rotation.q_norm : rotation.k_norm;
-    const int head = is_q ? kv_head * share + item : kv_head, token = token_of(items, item);
-    const float* const weights = norm.weight && !is_v ? norm.weight + head * norm.head_stride + lane : nullptr;
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) raw.weight[i] = weights ? weights[32 * i] : 0.0f;
-    return From{reinterpret_cast<const float*>(x.data + token * x.stride) + head * kDim, reinterpret_cast<const float*>(rotation.angles.data + token * rotation.angles.stride)};
-  };
-  const auto load = [&](Raw& raw, const From& from, const Items& items, int item) {
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      const int d = lane + 32 * i;
-      raw.value[i] = __ldcg(from.values + d);
-      const bool t = turns(items, item, d);
-      const int angle = turn_of(d, rotation.n_rot, rotation.style).angle;
-      raw.cosine[i] = t ? __ldcg(from.angles + angle) : 0.0f;
-      raw.sine[i] = t ? __ldcg(from.angles + rotation.n_rot / 2 + angle) : 0.0f;
-    }
-  };
   // Eight warps have an item each at first: all that does not wait is done before the projections are there, and they are asked for first thing after that.
+  using Projections = DecodeItems<T, kDim>;
+  const Projections projections{op, rotation, pages, seen, row, first_row, first_new, kv_head, share, page_bits, lane};
   constexpr bool kAhead = kRotates && kWarps == kMostWarps;
-  [[maybe_unused]] Raw ahead[kMostWarps / kWarps];
-  if constexpr (kAhead) {
-    const Items items = items_of(max(tile, lowest), true);
-    From from{};
-    if (warp < items.n()) from = prepare(ahead[0], items, warp);
-    await_predecessors();
-    if (warp < items.n()) load(ahead[0], from, items, warp);
-  } else {
-    await_predecessors();
-  }
+  [[maybe_unused]] typename Projections::Item ahead[kMostWarps / kWarps];
+  [[maybe_unused]] const bool has_item = kAhead && warp < projections.of(max(tile, lowest), true).n();
+  if (has_item) projections.prepare(ahead[0], projections.of(max(tile, lowest), true), warp);
+  await_predecessors();
+  if (has_item) projections.load(ahead[0]);
 
   // A warp's part in making the tile's new rows and, at first, the queries.
-  const auto project = [&](int tile, bool first, [[maybe_unused]] int scales_turn) {
-    const Items items = items_of(tile, first);
-    const auto finish = [&](Raw& raw, int item) {
-      if (item >= items.n()) return;
-      const bool is_q = items.is_q(item), is_v = items.is_v(item);
-      const NormOfHeads& norm = is_q ? rotation.q_norm : rotation.k_norm;
-      if (norm.weight && !is_v) norm_head(raw.value, raw.weight, kDim, norm);
-      float* const head = s.heads[warp];
-      __syncwarp();
-#pragma unroll
-      for (int i = 0; i < kOwn; ++i) head[lane + 32 * i] = raw.value[i];
-      __syncwarp();
-      const int p = is_q ? 0 : items.position(item), r = p - items.start;
-      std::byte* page = nullptr;
-      if (!is_q && token_of(items, item) == row) page = op.kv.plane(is_v ? 1 : 0, pages[p >> page_bits]) + int64_t{(kv_head << page_bits) + (p & page_mask)} * kRowBytes;
-      if constexpr (kIsFp8<T>) {
-#pragma unroll
-        for (int i = 0; i < kOwn; ++i) {
-          const int d = lane + 32 * i;
-          const Turn turn = turn_of(d, rotation.n_rot, rotation.style);
-          if (turns(items, item, d)) raw.value[i] = turned(raw.value[i], head[turn.partner], raw.cosine[i], raw.sine[i], turn.first);
-          if (is_q) *reinterpret_cast<uint16_t*>(s.queries + item * kQueryStride + 2 * fp8_query_place(d)) = uint16_t(pack_query(raw.value[i], 0));
-        }
-        if (is_q) return;
-        const KvFp8Scale scale = fp8_scale_of(raw.value);
-#pragma unroll
-        for (int i = 0; i < kOwn; ++i) {
-          const int d = lane + 32 * i;
-          const uint8_t code = fp8_code(raw.value[i], scale);
-          reinterpret_cast<uint8_t*>(is_v ? s.values : s.keys)[fp8_place<kDim>(r, d / 16) + d % 16] = code;
-          if (page) reinterpret_cast<uint8_t*>(page)[d] = code;
-        }
-        if (lane == 0) {
-          (is_v ? scales.values[scales_turn] : scales.keys)[r] = scale.scale;
-          if (page) reinterpret_cast<float*>(op.kv.scales(is_v ? 1 : 0, pages[p >> page_bits]))[(kv_head << page_bits) + (p & page_mask)] = scale.scale;
-        }
-      } else {
-#pragma unroll
-        for (int i = 0; i < kOwn; ++i) {
-          const int d = lane + 32 * i;
-          const Turn turn = turn_of(d, rotation.n_rot, rotation.style);
-          const T v = rounded<T>(turns(items, item, d) ? turned(raw.value[i], head[turn.partner], raw.cosine[i], raw.sine[i], turn.first) : raw.value[i]);
-          std::byte* to = is_q ? s.queries + item * kQueryStride + 2 * d : (is_v ? s.values : s.keys) + r * kRowBytes + (((d / 8) ^ (r & 7)) << 4) + d % 8 * 2;
-          *reinterpret_cast<T*>(to) = v;
-          if (page) reinterpret_cast<T*>(page)[d] = v;
-        }
-      }
-    };
+  const auto project = [&](int tile, bool first, [[maybe_unused]] int turn) {
     constexpr int kAtOnce = kMostWarps / kWarps;
+    const auto items = projections.of(tile, first);
+    const TileRows to{s.queries, s.keys, s.values, scales.keys, scales.values[turn]};
 #pragma unroll 1
-    for (int item = warp; item < items.n(); item += kMostWarps) {
-      Raw more[kAtOnce];
-      Raw(&raw)[kAtOnce] = kAhead ? ahead : more;
-      if (!kAhead || !first || item > warp) {
+    for (int nth = warp; nth < items.n(); nth += kMostWarps) {
+      typename Projections::Item more[kAtOnce];
+      typename Projections::Item(&now)[kAtOnce] = kAhead ? ahead : more;
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i)
-          if (const int it = item + i * kWarps; it < items.n()) load(raw[i], prepare(raw[i], items, it), items, it);
-      }
+      for (int i = 0; i < kAtOnce; ++i)
+        if (nth + i * kWarps < items.n() && !(kAhead && first && nth == warp)) projections.prepare(now[i], items, nth + i * kWarps), projections.load(now[i]);
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) finish(raw[i], item + i * kWarps);
+      for (int i = 0; i < kAtOnce; ++i)
+        if (nth + i * kWarps < items.n()) projections.finish(now[i], items, nth + i * kWarps, to, s.heads[warp]);
     }
   };
 
