@@ -99,31 +99,44 @@ __device__ void load_where(uint4& v, uint32_t address, bool there) {
                : "r"(address), "r"(uint32_t(there)));
 }
 
-// The input's rows as bf16 in shared memory. Short code on purpose: it runs once a kernel, from instructions that are not in the multiprocessor's cache by then.
+// Addresses, or numbers that are on their way, are not used before this.
+template <class T>
+__device__ void settle(const T*& p, int& n) { asm volatile("" : "+l"(p), "+r"(n)::"memory"); }
+__device__ void settle(float4& v) { asm volatile("" : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w)::"memory"); }
+
+// The input's rows as bf16 in shared memory. Short code on purpose: it runs once a kernel, from instructions that are not in the multiprocessor's cache by then. What is waited
+// for is asked for first thing after the wait, by addresses that were there before; the norm's weights, which may still be on their way, are touched after that.
 // `there` is passed when what was asked for has come.
 template <int kTeams>
 __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const Few& f) {
   const int team = threadIdx.x / kNormThreads, thread = threadIdx.x % kNormThreads, padded = f.n_units * kUnit;
   if (f.norm) {
-    constexpr int kHeld = 4;                                                // chunks a thread keeps; more are read again
+    constexpr int kHeld = 4, kApart = 4 * kNormThreads;                     // chunks a thread keeps, more are read again; numbers from one to the next
     const int first = 4 * thread;
     float4 weight[kHeld];
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) weight[i] = f.norm_weight ? four_within(f.norm_weight, first + i * 4 * kNormThreads, f.cols) : float4{1, 1, 1, 1};
+    for (int i = 0; i < kHeld; ++i) weight[i] = f.norm_weight ? four_within(f.norm_weight, first + i * kApart, f.cols) : float4{1, 1, 1, 1};
     const float offset = f.norm_weight ? f.weight_offset : 0.0f;
+    const float* from = reinterpret_cast<const float*>(f.x + team * f.x_stride) + first;
+    int n_ahead = team < f.n_tokens ? f.cols - first : 0;
+    settle(from, n_ahead);
     await_predecessors();
+    float4 v[kHeld];
+    const auto load = [&] {
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) v[i] = four_within(from, i * kApart, n_ahead);
+    };
+    load();
     for (int token = team; token < f.n_tokens; token += kTeams) {
-      const float* x = reinterpret_cast<const float*>(f.x + token * f.x_stride);
       std::byte* const row = to + token * f.shared_stride;
-      float4 v[kHeld];
       float squares = 0;
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i) v[i] = four_within(x, first + i * 4 * kNormThreads, f.cols);
+      for (int i = 0; i < kHeld; ++i) settle(weight[i]);
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) squares = add_squares(squares, v[i]);
       if (threadIdx.x == 0 && token == 0) arrive_with(there, squares);
 #pragma unroll 1
-      for (int k = first + kHeld * 4 * kNormThreads; k < f.cols; k += 4 * kNormThreads) squares = add_squares(squares, four_within(x, k, f.cols));
+      for (int k = kHeld * kApart; k < n_ahead; k += kApart) squares = add_squares(squares, __ldcg(reinterpret_cast<const float4*>(from + k)));
       const float factor = rms_factor(group_sum(squares, reduce + team * kTeam, team), f.cols, f.eps);
       const auto finish = [&](float4 y, const float4& w, int k) {
         if (k >= padded) return;
@@ -132,44 +145,49 @@ __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const F
         if (blockIdx.x == 0 && k < f.cols) *reinterpret_cast<float4*>(f.normed + token * f.normed_stride + k) = y;
       };
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i) finish(v[i], weight[i], first + i * 4 * kNormThreads);
+      for (int i = 0; i < kHeld; ++i) finish(v[i], weight[i], first + i * kApart);
 #pragma unroll 1
-      for (int k = first + kHeld * 4 * kNormThreads; k < padded; k += 4 * kNormThreads)
-        finish(four_within(x, k, f.cols), f.norm_weight ? four_within(f.norm_weight, k, f.cols) : float4{1, 1, 1, 1}, k);
+      for (int k = first + kHeld * kApart; k < padded; k += kApart)
+        finish(four_within(from, k - first, n_ahead), f.norm_weight ? four_within(f.norm_weight, k, f.cols) : float4{1, 1, 1, 1}, k);
+      from += kTeams * (f.x_stride / 4);
+      if (token + kTeams < f.n_tokens) load();
     }
     return;
   }
-  await_predecessors();
   // All loads of a thread before the first is used: one after the other they cost a trip to the second-level cache each.
   constexpr int kThreads = kTeams * kNormThreads;
-  for (int token = 0; token < f.n_tokens; ++token) {
-    std::byte* const row = to + token * f.shared_stride;
-    const std::byte* const from = f.x + token * f.x_stride;
-    if (f.x_bf16) {
-      constexpr int kAtOnce = 6 / kTeams;
-#pragma unroll 1
-      for (int first = 8 * int(threadIdx.x); first < padded; first += kAtOnce * 8 * kThreads) {
-        uint4 v[kAtOnce];
+  const auto copy = [&](auto held, auto&& put) {                            // held: so many pieces of 16 bytes at once
+    using Held = decltype(held);
+    using Piece = std::remove_all_extents_t<typename Held::type>;
+    constexpr int kAtOnce = std::extent_v<typename Held::type>, kNumbers = std::is_same_v<Piece, uint4> ? 8 : 4, kApart = kNumbers * kThreads;
+    const int first = kNumbers * int(threadIdx.x);
+    int n_ahead = (kNumbers == 8 ? padded : f.cols) - first;
+    const std::byte* from = f.x + 16 * int64_t{threadIdx.x};
+    settle(from, n_ahead);
+    await_predecessors();
+    Piece v[kAtOnce];
+    const auto load = [&](int k) {
+      const Piece* const p = reinterpret_cast<const Piece*>(from) + k / kNumbers;
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i)
-          if (const int k = first + i * 8 * kThreads; k < padded) v[i] = __ldcg(reinterpret_cast<const uint4*>(from + 2 * k));
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i)
-          if (const int k = first + i * 8 * kThreads; k < padded) *reinterpret_cast<uint4*>(row + 2 * k) = v[i];
+      for (int i = 0; i < kAtOnce; ++i) {
+        v[i] = {};
+        if (k + i * kApart < n_ahead) v[i] = __ldcg(p + i * kThreads);
       }
-    } else {
-      constexpr int kAtOnce = 4 / kTeams;
+    };
+    load(0);
+    for (int token = 0; token < f.n_tokens; ++token, from += f.x_stride) {
+      std::byte* const row = to + token * f.shared_stride;
 #pragma unroll 1
-      for (int first = 4 * int(threadIdx.x); first < padded; first += kAtOnce * 4 * kThreads) {
-        float4 v[kAtOnce];
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) v[i] = four_within(reinterpret_cast<const float*>(from), first + i * 4 * kThreads, f.cols);
+      for (int k = 0; first + k < padded; k += kAtOnce * kApart) {
+        if (token + k > 0) load(k);
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i)
-          if (const int k = first + i * 4 * kThreads; k < padded) put_four(row, k, v[i]);
+          if (first + k + i * kApart < padded) put(row, first + k + i * kApart, v[i]);
       }
     }
-  }
+  };
+  if (f.x_bf16) copy(std::type_identity<uint4[6 / kTeams]>{}, [](std::byte* row, int k, const uint4& v) { *reinterpret_cast<uint4*>(row + 2 * k) = v; });
+  else copy(std::type_identity<float4[4 / kTeams]>{}, [](std::byte* row, int k, const float4& v) { put_four(row, k, v); });
 }
 
 // A launch's parameters are in no cache when it starts, and a warp that needs a line of 64 bytes of them waits for it: warps ask for a line each, all at once.
@@ -177,9 +195,14 @@ __device__ void fetch_parameters(const Few& f, int warp) {
   if (warp * 64 < int(sizeof(Few)) && reinterpret_cast<const int*>(&f)[warp * 16] == 0x7fedcba9) __nanosleep(0);
 }
 
+// A quarter of a multiprocessor has 16,384 registers, for five of a block's 18 warps at most and two of attention's, which is to find room beside it: 72 each, as the compiler
+// gives them to blocks of 800 threads.
+template <class Unit>
+constexpr int kBounds = Plan<Unit>::kTeams == 2 ? 800 : (kTeam + 1) * 32;
+
 // Teams, and for each a warp that asks for its weights (one warp for both: a lane that waits keeps the other from asking).
 template <class Unit>
-__global__ void __launch_bounds__(Plan<Unit>::kTeams * (kTeam + 1) * 32, 1) few_tokens_kernel(const __grid_constant__ Few f) {
+__global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __grid_constant__ Few f) {
 #if __CUDA_ARCH__ >= 900
   constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots, kEach = Plan<Unit>::kEach, kSlotUnits = kEach * kTeam;
   using L = Layout<Unit>;
