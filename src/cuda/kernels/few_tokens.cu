@@ -66,19 +66,21 @@ struct Few {
 };
 
 // Teams of a block, slots of a team's ring, units of a slot that a warp takes, slots that are asked for before the input of a norm is there (which would queue behind
-// them), slots that are multiplied in one piece, where every address is a constant away from a few that stay. Formats that need many instructions a byte have two teams.
-template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 2, kRound = 1; };
-template <> struct Plan<Nvfp4Unit> { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 2, kRound = 4; };
-template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 7, kEach = 1, kFirst = 7, kRound = 1; };
-template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2, kRound = 1; };
-template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2, kRound = 1; };
+// them). kRuns: units that are multiplied in one piece, the next one on its way to registers meanwhile; with a whole round of the ring every address is a constant away from a few that
+// stay. Formats that need many instructions a byte have two teams.
+template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 2, kRuns = 0; };
+template <> struct Plan<Nvfp4Unit> { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 2, kRuns = 8; };
+template <> struct Plan<Mxfp4Unit> { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 2, kRuns = 8; };
+template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 7, kEach = 1, kFirst = 7, kRuns = 0; };
+template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2, kRuns = 0; };
+template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2, kRuns = 2; };
 
 // Shared memory: gates [team][slot] arrived, then left, then the input | rings [team][slot] units | input [token][shared_stride] bf16 | sums [team][2][warp][token][16] f32 | 8 floats a team.
 template <class Unit>
 struct Layout {
   using P = Plan<Unit>;
   static constexpr int kGates = 256, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
-  static_assert(P::kTeams * P::kSlots * 16 + 8 <= kGates && P::kSlots % P::kRound == 0);
+  static_assert(P::kTeams * P::kSlots * 16 + 8 <= kGates && P::kRuns % 2 == 0);
   __host__ __device__ static int sums_at(const Few& f) { return kGates + P::kTeams * kRing + f.n_tokens * f.shared_stride; }
   static int bytes(const Few& f) { return sums_at(f) + P::kTeams * (2 * kTeam * f.n_tokens * 16 + kTeam) * 4; }
 };
@@ -290,27 +292,28 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
     __syncwarp();
     if (lane == 0) arrive(arrived + slot + kLeft);
   };
-  const auto advance = [&](int n) {
-    if ((slot += n) == kSlots) slot = 0, phase ^= 1;
+  const auto advance = [&] {
+    if (++slot == kSlots) slot = 0, phase ^= 1;
   };
-  // Where tiles are whole rounds of the ring: the next unit is on its way to registers while one is multiplied, over the ends of slots, rounds and tiles.
-  constexpr bool kPipes = Plan<Unit>::kRound == kSlots;
-  constexpr int kUnitsOfRound = kSlots * kEach;
-  const bool pipes = kPipes && f.n_units % (kSlotUnits * kSlots) == 0;
-  [[maybe_unused]] const auto load_unit = [&](Loaded& to, int nth, uint32_t x, uint32_t phase) {      // of a round
-    if (nth % kEach == 0) await(arrived + nth / kEach, phase);
-    to.held = Unit::template load<Staged>(ring + nth * kTeam * Unit::kBytes, lane);
+  const int n_whole = f.n_units / kSlotUnits, n_rest = f.n_units % kSlotUnits;
+  // Where a tile is whole runs, the next unit is on its way to registers while one is multiplied, over the ends of slots, runs and tiles.
+  constexpr int kRuns = Plan<Unit>::kRuns;
+  constexpr bool kWholeRing = kRuns == kSlots * kEach;
+  const bool runs = kRuns > 0 && n_rest == 0 && n_whole * kEach % std::max(kRuns, 1) == 0;
+  [[maybe_unused]] const auto load_unit = [&](Loaded& to, int nth, uint32_t x) {
+    const int s = kWholeRing ? nth / kEach : slot;
+    if (nth % kEach == 0) await(arrived + s, phase);
+    to.held = Unit::template load<Staged>(ring + s * L::kSlotBytes + nth % kEach * kTeam * Unit::kBytes, lane);
     load_where(to.x0, x + nth * kStep, there);
     load_where(to.x1, x + nth * kStep + kSecond, there);
-    if (nth % kEach == kEach - 1) {
-      __syncwarp();
-      if (lane == 0) arrive(arrived + nth / kEach + kLeft);
-    }
+    if (nth % kEach < kEach - 1) return;
+    __syncwarp();
+    if (lane == 0) arrive(arrived + s + kLeft);
+    if (!kWholeRing) advance();
   };
-  if constexpr (kPipes) {
-    if (pipes && me < f.n_tiles) load_unit(loaded[0], 0, my_x, 0);
+  if constexpr (kRuns > 0) {
+    if (runs && me < f.n_tiles) load_unit(loaded[0], 0, my_x);
   }
-  const int n_whole = f.n_units / kSlotUnits, n_rest = f.n_units % kSlotUnits;
   for (int nth = 0;; ++nth) {
     const Place at = place(me, nth);
     if (at.tile >= f.n_tiles) break;
@@ -343,18 +346,18 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
       });
     };
     int n_left = n_whole;
-    if constexpr (kPipes) {
-      if (pipes) {
+    if constexpr (kRuns > 0) {
+      if (runs) {
         const bool last_tile = place(me, nth + 1).tile >= f.n_tiles;
 #pragma unroll 1
-        for (; n_left > 0; n_left -= kSlots) {
+        for (n_left *= kEach; n_left > 0; n_left -= kRuns) {
 #pragma unroll
-          for (int i = 0; i < kUnitsOfRound; ++i) {
-            if (i + 1 < kUnitsOfRound) load_unit(loaded[(i + 1) % 2], i + 1, x, phase);
+          for (int i = 0; i < kRuns; ++i) {
+            if (i + 1 < kRuns) load_unit(loaded[(i + 1) % 2], i + 1, x);
             else {
-              phase ^= 1;
-              x = n_left == kSlots ? my_x : x + kUnitsOfRound * kStep;
-              if (!(last_tile && n_left == kSlots)) load_unit(loaded[0], 0, x, phase);
+              if (kWholeRing) phase ^= 1;
+              x = n_left == kRuns ? my_x : x + kRuns * kStep;
+              if (!(last_tile && n_left == kRuns)) load_unit(loaded[0], 0, x);
             }
             multiply(loaded[i % 2]);
           }
@@ -364,7 +367,7 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
 #pragma unroll 1
     for (; n_left > 0; --n_left, x += kEach * kStep) {
       multiply_whole(slot, x);
-      advance(1);
+      advance();
     }
     if (n_rest > 0) {
       take(slot, [&](const std::byte* units) {
@@ -374,7 +377,7 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
           multiply(loaded[0]);
         }
       });
-      advance(1);
+      advance();
     }
 
     // [warp][token][row]; one barrier a tile: the other half of the sums is free by then.
