@@ -14,7 +14,7 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int kPiece = 32, kPieces = kFlashTile / kPiece, kDepth = 4;
-constexpr int64_t kScratchBytes = int64_t{512} << 20;                       // rows of long contexts whose tiles are in scratch together have no more, but for kFewTokens of them
+constexpr int64_t kScratchBytes = int64_t{512} << 20;                       // rows whose tiles are in scratch together have no more, unless they are kFewTokens
 
 // The i-th row among those of sequences with few rows, or -1.
 __device__ int few_row(const StepView& step, int n_rows, int i, bool all) {
@@ -55,7 +55,8 @@ constexpr int kSharedBytes = kScalesAt<T, kDim> + (kIsFp8<T> ? kWarps<kDim> * 2 
 
 // Scratch: [row of this launch][tile][head][m, l, o of kDim]. In fp8 as many blocks of a multiprocessor as have room for their pieces.
 template <class T, int kDim>
-__global__ void __launch_bounds__(kWarps<kDim> * 32, kIsFp8<T> ? (kDim > 128 ? 4 : 12) : 0) few_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, float* partial, int first, bool all) {
+__global__ void __launch_bounds__(kWarps<kDim> * 32, kIsFp8<T> ? (kDim > 128 ? 4 : 12) : 0)
+    few_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, float* partial, int first, bool all) {
   constexpr int kRowBytes = kRowBytesOf<T, kDim>, kPieceBytes = kPiece * kRowBytes, kChunks = kRowBytes / 16, kOwnDims = kDim / kWarps<kDim>, kOwnPairs = kPiece / 16 / kWarps<kDim>;
   extern __shared__ __align__(1024) std::byte pieces[];
   follow();
@@ -140,7 +141,7 @@ __global__ void __launch_bounds__(kWarps<kDim> * 32, kIsFp8<T> ? (kDim > 128 ? 4
   if constexpr (kWarps<kDim> > 1) {
     float* const told = reinterpret_cast<float*>(pieces + kScoresAt<T, kDim>) + g * kScoreStride + 2 * q;
 #pragma unroll
-    for (int i = 0; i < 16; ++i)                                            // 8 positions of a row: the j-th of a piece's own, of row g or g + 8
+    for (int i = 0; i < 16; ++i)                                            // of a piece's 16 positions the first 8 or the last, of row g or g + 8
       if (const int piece = i / 4, j = i / 2 % 2, r = i % 2; 8 * r < share)
         *reinterpret_cast<float2*>(told + 8 * r * kScoreStride + kPiece * piece + 16 * warp + 8 * j) = {found[8 * piece + 4 * j + 2 * r], found[8 * piece + 4 * j + 2 * r + 1]};
     __syncthreads();

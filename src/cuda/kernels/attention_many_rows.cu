@@ -7,8 +7,10 @@
 // tile apart: in step, both would wait for the tensor cores and then for the exponential unit.
 //
 // Rows of a step are cut into blocks without regard to sequences; a block does the sequences it meets one after the other, for one KV head or several. The last rows come
-// first: with a causal mask they take longest. Heads of 256 leave no registers for two tiles at once: weights lie in shared memory, and a warpgroup takes all of a tile's result, then
-// asks for the next scores and gives the turn away, so that its softmax runs beside the other's products alone. How tiles come into shared memory is in lib/kv_tiles.h; codes of fp8 (lib/flash_fp8.h) become f16 on their way.
+// first: with a causal mask they take longest. How tiles come into shared memory is in lib/kv_tiles.h; codes of fp8 (lib/flash_fp8.h) become f16 on their way.
+//
+// Heads of 256 leave no registers for two tiles at once: weights lie in shared memory, and a warpgroup takes all of a tile's result, asks for the next scores and gives
+// the turn away, so that its softmax runs beside the other's products alone. The ring has room for one tile of K and one of V.
 #include "cuda/kernels/flash.h"
 #include "cuda/kernels/flash_form.h"
 #include "cuda/lib/kv_tiles.h"

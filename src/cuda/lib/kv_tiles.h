@@ -78,8 +78,8 @@ __device__ void copy_whole_tile(Ring<kDepth>& ring, const PageMaps& maps, const 
   }
 }
 
-// A tile of which some positions are not seen. Both planes are on their way before one is waited for, where the ring has room for more than them: otherwise V has to wait for those who
-// cannot go on without K.
+// A tile of which some positions are not seen. Both planes are on their way before one is waited for, unless the ring has room for no more than them: there V waits for
+// those who cannot go on without K.
 template <int kDim, int kDepth>
 __device__ void copy_part_of_tile(Ring<kDepth>& ring, const Segment& s, int tile, const HeadPages& head, int32_t page) {
   const KvRef& kv = head.kv;
