@@ -345,12 +345,21 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
       {{FormatId::nvfp4, Planes::nvfp4_planes}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{100, 1}, {200, 1}, {300, 1}, {400, 1}, {500, 1}, {10, 1}, {20, 1}, {30, 1}, {40, 1}, {50, 1}}},
       {{FormatId::mxfp4, Planes::mxfp4_planes}, FormatId::bf16, 64, 10, 5, 0, 64, true, {{300, 1}}},
       {{FormatId::q4_1}, FormatId::bf16, 128, 8, 2, 0, 64, false, {{100, 1}, {5, 3}}},
+      // Heads of 256: folded by a cluster, by a kernel of their own, and with several tiles a block.
+      {{FormatId::nvfp4}, FormatId::bf16, 256, 8, 4, 0, 64, true, {{300, 1}}},
+      {{FormatId::bf16}, FormatId::f16, 256, 4, 1, 150, 32, true, {{400, 3}, {0, 2}, {255, 1}}, 5.0f},
+      {{FormatId::q8_0}, FormatId::fp8_e4m3, 256, 16, 8, 0, 64, true, {{2003, 1}}},
+      {{FormatId::nvfp4}, FormatId::fp8_e4m3, 256, 8, 1, 0, 16, false, {{5001, 1}, {130, 4}}},
+      {{FormatId::bf16}, FormatId::bf16, 256, 4, 2, 0, 64, true, {{6000, 2}}},
       // Prompts: more tokens than blocks stay for, so that each has several; with and without sequences of few rows among them.
       {{FormatId::bf16}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{37, 1700}}},
       {{FormatId::nvfp4}, FormatId::f16, 64, 10, 5, 150, 16, false, {{0, 500}, {130, 450}}},
       {{FormatId::q8_0}, FormatId::bf16, 128, 4, 1, 0, 32, true, {{0, 450}}},
       {{FormatId::fp8_e4m3, Planes::fp8_rows}, FormatId::fp8_e4m3, 128, 8, 2, 0, 64, true, {{5, 450}}},
       {{FormatId::bf16}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{0, 500}, {70, 3}}},
+      {{FormatId::bf16}, FormatId::bf16, 256, 8, 4, 0, 64, true, {{37, 450}}},
+      {{FormatId::nvfp4}, FormatId::f16, 256, 4, 1, 150, 16, false, {{0, 300}, {70, 3}, {130, 100}}},
+      {{FormatId::bf16}, FormatId::fp8_e4m3, 256, 4, 2, 0, 32, true, {{5, 200}}},
   };
   // As many sequences as have an attention kernel of their own, which also rotates and stores where each has one row: at every place in a piece and in a tile, with tiles for
   // more than one round, and with a neighbour of two rows.
@@ -366,6 +375,8 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
   add_many({{FormatId::q8_0}, FormatId::f16, 64, 18, 6, 1, 32, true, {}}, 29, 19);
   add_many({{FormatId::q8_0}, FormatId::f16, 128, 64, 4, 200, 16, false, {}, 5.0f}, 32, 18);
   add_many({{FormatId::bf16}, FormatId::bf16, 64, 9, 3, 0, 16, true, {}}, 40, 13);
+  add_many({{FormatId::nvfp4}, FormatId::bf16, 256, 16, 8, 0, 64, true, {}}, 30, 37);
+  add_many({{FormatId::bf16}, FormatId::fp8_e4m3, 256, 16, 4, 130, 16, false, {}, 5.0f}, 32, 21);
   for (size_t number = 0; number < cases.size(); ++number) {
     const Case& c = cases[number];
     const PlannedStep plan = plan_step(c.seqs, {.page_size = c.page_size, .n_freqs = c.head_dim / 2, .seed = 5});
@@ -775,11 +786,37 @@ TEST_F(Cuda, AttentionOnTensorCoresAgreesWithRefAndARowIsTheSameHoweverItComes) 
   }
 }
 
+// Heads of 256 in every size of group: close to ref in a ragged batch, and a prompt in chunks, which go to kernels for few and for many rows, has the bits of the whole.
+TEST_F(Cuda, HeadsOf256AgreeWithRefAndAPromptInChunksHasTheBitsOfTheWhole) {
+  struct Form { int window; float softcap; bool sinks; };
+  Rng rng(26);
+  for (const int share : {1, 2, 4, 8})
+    for (const FormatId kv : kFlashFormats)
+      for (const Form& form : {Form{0, 0, false}, {90, 0, true}, {0, 5.0f, false}}) {
+        FlashCase c{.n_heads = 2 * share, .n_kv_heads = 2, .head_dim = 256, .kv = kv, .window = form.window, .softcap = form.softcap, .sinks = form.sinks, .page_size = pick(rng, {16, 32, 64}),
+                    .seqs = {{0, 290}, {300, 1}, {127, 5}, {40, 20}, {0, 1}}};
+        const std::string what = "groups of " + std::to_string(share) + " " + std::string(format(kv).name) + " window " + std::to_string(c.window) + " cap " + std::to_string(c.softcap);
+        const FlashInput in = flash_input(rng, c);
+        auto backend = make_cuda_backend({.graphs = false}), ref = make_ref_backend();
+        const Matrix all = flash(*backend, c, in);
+        expect_close(all, flash(*ref, c, in), kv == FormatId::bf16 ? 8e-3f : 1.5e-3f, what);
+        for (int first = 0; const int end : {1, 16, 32, 128, 129, 257, 290}) {
+          FlashCase chunk = c;
+          chunk.seqs = {{first, end - first}};
+          const FlashInput own{.q = {in.q[0].slice(0, end)}, .k = {in.k[0].slice(0, end)}, .v = {in.v[0].slice(0, end)}, .sinks = in.sinks};
+          expect_same(flash(*backend, chunk, own), all.slice(first, end - first), what + ", rows from " + std::to_string(first) + " to " + std::to_string(end));
+          first = end;
+        }
+        if (HasFailure()) return;
+      }
+}
+
 // Of values that differ by 2^20 from position to position, in a prompt: a row's error is measured by the sum of weights times magnitudes that it sees, whatever the other
 // rows see, and the row is the same alone. Also where only a tile of little weight has values, so small that the factors of a fold are no exact numbers.
 TEST_F(Cuda, InFp8ARowKeepsItsPrecisionAndBitsWhateverTheSizesOfValues) {
   struct Case { int head_dim, window, share; float first_keys, values; };
-  for (const Case& way : {Case{128, 0, 4, 1, 1}, {64, 0, 1, 1, 1}, {128, 1, 2, 1, 1}, {128, 100, 4, 1, 1}, {64, 150, 7, 1, 1}, {128, 0, 4, 65, 0x1p-45f}, {64, 260, 2, 65, 0x1p-45f}}) {
+  for (const Case& way : {Case{128, 0, 4, 1, 1}, {64, 0, 1, 1, 1}, {128, 1, 2, 1, 1}, {128, 100, 4, 1, 1}, {64, 150, 7, 1, 1}, {128, 0, 4, 65, 0x1p-45f}, {64, 260, 2, 65, 0x1p-45f}, {256, 0, 2, 1, 1},
+                          {256, 100, 8, 1, 1}, {256, 0, 4, 65, 0x1p-45f}}) {
     Rng rng(23);
     const int n = 300;
     FlashCase c{.n_heads = 2 * way.share, .n_kv_heads = 2, .head_dim = way.head_dim, .kv = FormatId::fp8_e4m3, .window = way.window, .page_size = 32, .seqs = {{0, n}}, .spread = 20};
@@ -843,8 +880,8 @@ void expect_rows_own_bits(const FlashCase& c, Rng& rng) {
 
 TEST_F(Cuda, AttentionOfManySequencesGivesEachRowItsOwnBits) {
   Rng rng(17);
-  for (int i = 0; i < 12; ++i) {
-    FlashCase c{.n_kv_heads = pick(rng, {2, 3}), .head_dim = i % 2 ? 64 : 128, .kv = kFlashFormats[size_t(i % 3)], .window = pick(rng, {0, 0, 1, 100, 200}),
+  for (int i = 0; i < 18; ++i) {
+    FlashCase c{.n_kv_heads = pick(rng, {2, 3}), .head_dim = i >= 12 ? 256 : i % 2 ? 64 : 128, .kv = kFlashFormats[size_t(i % 3)], .window = pick(rng, {0, 0, 1, 100, 200}),
                 .softcap = rng() % 3 ? 0.0f : 5.0f, .sinks = rng() % 3 == 0, .page_size = pick(rng, {16, 32, 64})};
     c.n_heads = c.n_kv_heads * pick(rng, {1, 3, 4, 16});
     if (c.kv == FormatId::fp8_e4m3) c.spread = pick(rng, {0, 20});
@@ -857,9 +894,9 @@ TEST_F(Cuda, AttentionOfManySequencesGivesEachRowItsOwnBits) {
 // Long contexts, which have a block a row where they are as long as each other, and are cut into tiles where they are not.
 TEST_F(Cuda, AttentionOfManyLongSequencesGivesEachRowItsOwnBits) {
   Rng rng(18);
-  for (int i = 0; i < 4; ++i) {
-    FlashCase c{.n_heads = 6, .n_kv_heads = 3, .head_dim = i % 2 ? 64 : 128, .kv = kFlashFormats[size_t(i % 3)], .window = i == 1 ? 2100 : 0, .page_size = 32};
-    for (int s = 0; s < 40; ++s) c.seqs.push_back({i == 3 && s > 0 ? between(rng, 0, 200) : between(rng, 2100, 2500), 1});
+  for (int i = 0; i < 7; ++i) {
+    FlashCase c{.n_heads = 6, .n_kv_heads = 3, .head_dim = i >= 4 ? 256 : i % 2 ? 64 : 128, .kv = kFlashFormats[size_t(i % 3)], .window = i == 1 || i == 5 ? 2100 : 0, .page_size = 32};
+    for (int s = 0; s < 40; ++s) c.seqs.push_back({(i == 3 || i == 6) && s > 0 ? between(rng, 0, 200) : between(rng, 2100, 2500), 1});
     expect_rows_own_bits(c, rng);
     if (HasFailure()) return;
   }
@@ -869,10 +906,11 @@ TEST_F(Cuda, AttentionOfManyLongSequencesGivesEachRowItsOwnBits) {
 // heads that a block takes several.
 TEST_F(Cuda, AttentionOfPromptsBehindALongPastGivesEachRowItsOwnBits) {
   Rng rng(20);
-  for (int i = 0; i < 15; ++i) {
-    FlashCase c{.n_heads = 8, .n_kv_heads = i % 4 == 3 ? 8 : 2, .head_dim = i / 3 % 2 ? 64 : 128, .kv = kFlashFormats[size_t(i % 3)], .window = i / 6 == 1 ? 1500 : 0,
-                .softcap = i == 9 ? 5.0f : 0.0f, .page_size = pick(rng, {16, 32, 64}), .seqs = {{2300, 140}, {900, 77}}};
-    if (i >= 12) c.n_heads = 128, c.n_kv_heads = 8, c.head_dim = 64, c.seqs = {{0, 700}, {37, 310}};
+  for (int i = 0; i < 21; ++i) {
+    FlashCase c{.n_heads = 8, .n_kv_heads = i % 4 == 3 ? 8 : 2, .head_dim = i >= 15 ? 256 : i / 3 % 2 ? 64 : 128, .kv = kFlashFormats[size_t(i % 3)], .window = i / 6 == 1 || i == 16 ? 1500 : 0,
+                .softcap = i == 9 || i == 18 ? 5.0f : 0.0f, .page_size = pick(rng, {16, 32, 64}), .seqs = {{2300, 140}, {900, 77}}};
+    if (i >= 12 && i < 15) c.n_heads = 128, c.n_kv_heads = 8, c.head_dim = 64, c.seqs = {{0, 700}, {37, 310}};
+    if (i == 19) c.n_heads = 128, c.n_kv_heads = 8, c.seqs = {{0, 460}, {37, 60}};
     if (c.kv == FormatId::fp8_e4m3) c.spread = 20;
     const FlashInput in = flash_input(rng, c);
     auto backend = make_cuda_backend({.graphs = false});

@@ -10,6 +10,7 @@
 // for instructions more than for anything else (5.7 of 11 cycles an instruction, 31 us for 32 sequences at 448). Hence loops, scores in shared memory, and no division.
 // In fp8 a piece of K comes with the scales of its positions' K and V.
 #include "cuda/kernels/flash.h"
+#include "cuda/kernels/flash_form.h"
 #include "cuda/lib/flash_fp8.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/rotate.h"
@@ -31,7 +32,7 @@ constexpr int kAhead = kIsFp8<T> ? 2 * kPieces : kPieces;
 // an operand | their m and l, twice [head] | [warp][head] scores of a tile | [warp][head] its weights as operands.
 template <class T, int kDim>
 struct Layout {
-  static constexpr int kDepth = kIsFp8<T> ? 8 : 4, kRowBytes = (kIsFp8<T> ? 1 : 2) * kDim, kPieceBytes = kPiece * kRowBytes;
+  static constexpr int kDepth = kIsFp8<T> && kDim <= 128 ? 8 : 4, kRowBytes = (kIsFp8<T> ? 1 : 2) * kDim, kPieceBytes = kPiece * kRowBytes;
   static constexpr int kRingBytes = kDepth * kPieceBytes + (kIsFp8<T> ? 2 * kFlashTile * 4 : 0);
   static constexpr int kFreshAt = kWarps * kRingBytes, kHeadsAt = kFreshAt + 2 * kRowBytes + 16, kQueryStride = 2 * kDim + 16;
   static constexpr int kResultStride = kDim + 8, kResults = 2 * kWarps * kResultStride, kStates = 4;      // words
@@ -392,17 +393,6 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
 }
 
 int share_of(const PagedAttention& op) { return op.n_heads / op.n_kv_heads; }
-
-// f(T{}, kDim as a constant) for the op's KV.
-template <class F>
-auto with_form(const PagedAttention& op, F&& f) {
-  const auto with_dim = [&]<class T>(T t) { return op.head_dim == 64 ? f(t, std::integral_constant<int, 64>{}) : f(t, std::integral_constant<int, 128>{}); };
-  switch (op.kv.planes[0].format) {
-    case FormatId::f16: return with_dim(__half{});
-    case FormatId::fp8_e4m3: return with_dim(E4m3{});
-    default: return with_dim(__nv_bfloat16{});
-  }
-}
 
 template <bool kRotates>
 void launch(const PagedAttention& op, const Rotation& rotation, const Lanes& lanes, const Launch& l) {

@@ -2,7 +2,7 @@
 // row, one KV head with the query heads that share it, and tiles of 128 positions, from the newest on: each warp scores some of them, and sums weights times V for some
 // of the dimensions. Eight warps are soonest done with one tile; four go through many of them faster. K and V of earlier steps depend on nothing in this one, so those
 // of the first tile are on their way before the kernel waits for the projections; K of the next tile comes while this one's weights are made and V is summed, V after
-// that. Two blocks a multiprocessor, four in fp8, walk over all tiles of a long context.
+// that. Two blocks a multiprocessor, four in fp8, walk over all tiles of a long context; half as many where heads are of 256.
 //
 // Norms and rotation of the new q and k are done on the way (Rotation): as a kernel of its own they took 3 us of a layer, most of it waiting. The block of a row's newest
 // tile also puts its K and V into their page; rows of the same sequence make the new keys they see for themselves, out of the projections.
@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "cuda/kernels/flash.h"
+#include "cuda/kernels/flash_form.h"
 #include "cuda/lib/cluster.h"
 #include "cuda/lib/decode_items.h"
 #include "cuda/lib/launch.h"
@@ -24,8 +25,10 @@ namespace {
 
 constexpr int kMostWarps = 8;
 constexpr int kMaxBlocks = 4096;                                            // of a tile each: beyond, where there are many rows, a warp a tile does with less shared memory
-template <class T>
-constexpr int kWalksAtOnce = kIsFp8<T> ? 4 : 2;                             // blocks of four warps on a multiprocessor: tiles of half the bytes take twice as many
+template <class T, int kDim>
+constexpr int kWalksAtOnce = (kIsFp8<T> ? 4 : 2) / (kDim > 128 ? 2 : 1);    // blocks of four warps on a multiprocessor: tiles of half the bytes take twice as many
+template <int kDim>
+constexpr int kTilesAtOnce = kDim > 128 ? 1 : 2;                            // blocks of eight warps
 constexpr int kWeightStride = kFlashTile / 2 + 4, kSumStride = kFlashTile + 8;      // words a row of p: as operands, and in f32 for their sum
 
 template <class T, int kDim>
@@ -53,13 +56,13 @@ constexpr int kFoldedAt = int(sizeof(Shared<T, kDim>)) + (kIsFp8<T> ? int(sizeof
 template <class T, int kDim, bool kFolds>
 constexpr int kSharedBytes = kFoldedAt<T, kDim> + (kFolds ? int(sizeof(Folded<kDim>)) : 0);
 
-static_assert(sizeof(Shared<E4m3, 64>) % 16 == 0 && sizeof(Shared<E4m3, 128>) % 16 == 0, "scales are copied by 16 bytes");
+static_assert(sizeof(Shared<E4m3, 64>) % 16 == 0 && sizeof(Shared<E4m3, 128>) % 16 == 0 && sizeof(Shared<E4m3, 256>) % 16 == 0, "scales are copied by 16 bytes");
 
 // What a block has: many tiles, one tile at most, or one tile at most as part of a cluster, the blocks of a row and KV head, which writes the result. Where there is no second
 // tile, half of the registers do, and the block finds room beside that of the projections.
 enum class Has { many, one, one_of_cluster };
 template <class T, int kDim, bool kRotates, int kWarps, Has kHas>
-__global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T> : 2)
+__global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T, kDim> : kTilesAtOnce<kDim>)
     decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step, [[maybe_unused]] float* partial,
                        [[maybe_unused]] int n_tiles, [[maybe_unused]] Mark mark) {
   constexpr bool kFolds = kHas == Has::one_of_cluster;
@@ -396,7 +399,7 @@ template <class T, int kDim, bool kRotates>
 void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l) {
   const int n_tiles = tiles(l), n_walks = int(op.q.rows) * op.n_kv_heads;
   const auto at_once = [&](int blocks) { return std::min(n_tiles, std::max(2, blocks * l.n_sms / n_walks)); };
-  const int n_warps = at_once(2) == n_tiles ? 8 : 4, n_blocks = at_once(n_warps == 8 ? 2 : kWalksAtOnce<T>);
+  const int n_warps = at_once(kTilesAtOnce<kDim>) == n_tiles ? 8 : 4, n_blocks = at_once(n_warps == 8 ? kTilesAtOnce<kDim> : kWalksAtOnce<T, kDim>);
   const bool folds = l.compute_capability >= 90 && n_warps == 8 && n_blocks == n_tiles && n_tiles <= kFoldFewTiles && n_blocks * n_walks <= l.n_sms;
   const auto launch_as = [&](auto kernel, int bytes) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
@@ -409,18 +412,16 @@ void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l)
 
 template <bool kRotates>
 void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l) {
-  const auto launch_as = [&]<class T>(T) { op.head_dim == 64 ? launch<T, 64, kRotates>(op, rotation, l) : launch<T, 128, kRotates>(op, rotation, l); };
-  switch (op.kv.planes[0].format) {
-    case FormatId::f16: launch_as(__half{}); break;
-    case FormatId::fp8_e4m3: launch_as(E4m3{}); break;
-    default: launch_as(__nv_bfloat16{}); break;
-  }
+  with_form(op, [&]<class T, int kDim>(T, std::integral_constant<int, kDim>) { launch<T, kDim, kRotates>(op, rotation, l); });
 }
 
 }  // namespace
 
+// Tiles of heads of 256 are more than some devices have room for.
 bool decode_attention_takes(const PagedAttention& op, const Launch& l) {
-  return flash_supports(op) && op.q.rows > 0 && op.q.rows <= l.n_few_rows && (op.q.rows <= kFewTokens || op.q.rows * op.n_kv_heads * tiles(l) <= kMaxBlocks);
+  const auto fits = [&]<class T, int kDim>(T, std::integral_constant<int, kDim>) { return kDim <= 128 || kSharedBytes<T, kDim, true> <= l.max_shared_bytes; };
+  return flash_supports(op) && op.q.rows > 0 && op.q.rows <= std::min(l.n_few_rows, kFlashRowsAtOnce) && with_form(op, fits) &&
+         (op.q.rows <= kFewTokens || op.q.rows * op.n_kv_heads * tiles(l) <= kMaxBlocks);
 }
 
 void decode_attention(const PagedAttention& op, const Launch& l) { launch<false>(op, {}, l); }

@@ -1,9 +1,12 @@
 // Attention of sequences with few rows in a step (decoding, drafts, short tails). A warp of its own block takes one row, one KV head with the query heads that share
 // it (packed on the 16-row side of the MMA, so K and V are read once for all), and one tile of 128 positions, which comes through a ring of pieces of 32 positions
 // in shared memory: K, K, K, K, V, V, V, V. Tiles leave (m, l, o) in scratch, and a second kernel folds them in order of position.
+// Heads of 256 have two warps, since one has no registers for all of a result: each scores 16 of a piece's positions, and after the softmax, which both make of all
+// scores, each has half of the dimensions.
 #include <algorithm>
 
 #include "cuda/kernels/flash.h"
+#include "cuda/kernels/flash_form.h"
 #include "cuda/lib/flash_fp8.h"
 #include "cuda/lib/launch.h"
 
@@ -11,7 +14,7 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int kPiece = 32, kPieces = kFlashTile / kPiece, kDepth = 4;
-constexpr int kRowsAtOnce = 256;                                            // rows whose tiles are in scratch together
+constexpr int64_t kScratchBytes = int64_t{512} << 20;                       // rows whose tiles are in scratch together have no more, unless they are kFewTokens
 
 // The i-th row among those of sequences with few rows, or -1.
 __device__ int few_row(const StepView& step, int n_rows, int i, bool all) {
@@ -36,20 +39,29 @@ __device__ int few_row(const StepView& step, int n_rows, int i, bool all) {
   return -1;
 }
 
-// Shared memory of a block: pieces, and in fp8 the tile's scales of K and of V behind them.
+template <int kDim>
+constexpr int kWarps = kDim > 128 ? kDim / 128 : 1;
+
+// Shared memory of a block: pieces | of two warps, the scores that they tell each other [16][kScoreStride] | in fp8 the tile's scales of K and of V, for each warp.
+constexpr int kScoreStride = kFlashTile + 8;
 template <class T, int kDim>
 constexpr int kRowBytesOf = (kIsFp8<T> ? 1 : 2) * kDim;
 template <class T, int kDim>
-constexpr int kSharedBytes = kDepth * kPiece * kRowBytesOf<T, kDim> + (kIsFp8<T> ? 2 * kFlashTile * 4 : 0);
-
-// Scratch: [row of this launch][tile][head][m, l, o of kDim]. In fp8 as many warps of a multiprocessor as have room for their pieces.
+constexpr int kScoresAt = kDepth * kPiece * kRowBytesOf<T, kDim>;
 template <class T, int kDim>
-__global__ void __launch_bounds__(32, kIsFp8<T> ? 12 : 0) few_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, float* partial, int first, bool all) {
-  constexpr int kRowBytes = kRowBytesOf<T, kDim>, kPieceBytes = kPiece * kRowBytes, kChunks = kRowBytes / 16;
+constexpr int kScalesAt = kScoresAt<T, kDim> + (kWarps<kDim> > 1 ? 16 * kScoreStride * 4 : 0);
+template <class T, int kDim>
+constexpr int kSharedBytes = kScalesAt<T, kDim> + (kIsFp8<T> ? kWarps<kDim> * 2 * kFlashTile * 4 : 0);
+
+// Scratch: [row of this launch][tile][head][m, l, o of kDim]. In fp8 as many blocks of a multiprocessor as have room for their pieces.
+template <class T, int kDim>
+__global__ void __launch_bounds__(kWarps<kDim> * 32, kIsFp8<T> ? (kDim > 128 ? 4 : 12) : 0)
+    few_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, float* partial, int first, bool all) {
+  constexpr int kRowBytes = kRowBytesOf<T, kDim>, kPieceBytes = kPiece * kRowBytes, kChunks = kRowBytes / 16, kOwnDims = kDim / kWarps<kDim>, kOwnPairs = kPiece / 16 / kWarps<kDim>;
   extern __shared__ __align__(1024) std::byte pieces[];
-  [[maybe_unused]] float* const scales = reinterpret_cast<float*>(pieces + kDepth * kPieceBytes);
   follow();
-  const int tile = blockIdx.x, kv_head = blockIdx.y, lane = threadIdx.x, g = lane / 4, q = lane % 4;
+  const int tile = blockIdx.x, kv_head = blockIdx.y, warp = kWarps<kDim> > 1 ? threadIdx.x / 32 : 0, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  [[maybe_unused]] float* const scales = reinterpret_cast<float*>(pieces + kScalesAt<T, kDim>) + warp * 2 * kFlashTile;
   const int row = few_row(step, int(op.q.rows), first + blockIdx.z, all);
   if (row < 0) return;
   const int share = op.n_heads / op.n_kv_heads;
@@ -58,34 +70,22 @@ __global__ void __launch_bounds__(32, kIsFp8<T> ? 12 : 0) few_rows_kernel(const 
   if (start + kFlashTile <= seen.from || start >= seen.to) return;
   const int32_t* pages = step.pages + step.seqs[step.seq_of[row]].first_page[op.kv.group];
 
-  [[maybe_unused]] int32_t tile_pages = 0;
-  if constexpr (kIsFp8<T>) tile_pages = pages_of_tile(pages, tile, op.kv.page_size, seen, lane);
+  const int32_t tile_pages = pages_of_tile(pages, tile, op.kv.page_size, seen, lane);
+  const auto place = [](int r, int c) { return kIsFp8<T> ? fp8_place<kDim>(r, c) : r * kRowBytes + ((c ^ (r & 7)) << 4); };
   // A piece never straddles pages of 32 or more; pages of 16 hold half of one.
   const auto fetch = [&](int piece) {
     if (piece < 2 * kPieces) {
       const int plane = piece / kPieces, begin = start + piece % kPieces * kPiece;
       std::byte* to = pieces + piece % kDepth * kPieceBytes;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int head_of = begin + half * 16;
-        if constexpr (kIsFp8<T>) {
-          const int32_t page = __shfl_sync(0xffffffffu, tile_pages, piece % kPieces * 2 + half);
-          const std::byte* const from = op.kv.plane(plane, page) + (int64_t{kv_head} * op.kv.page_size + (head_of & (op.kv.page_size - 1))) * kRowBytes + lane * 16;
-#pragma unroll
-          for (int i = 0; i < kChunks / 2; ++i) {
-            const int r = (i * 32 + lane) / kChunks;
-            copy_chunk(to + fp8_place<kDim>(half * 16 + r, lane % kChunks), from + i * 512, head_of + r >= seen.from && head_of + r < seen.to);
-          }
-          continue;
-        }
-        const bool any = head_of < seen.to && head_of + 16 > seen.from;
-        const std::byte* page = any ? op.kv.plane(plane, pages[head_of / op.kv.page_size]) : op.kv.base;
-        const std::byte* from = page + (any ? (int64_t{kv_head} * op.kv.page_size + head_of % op.kv.page_size) * kRowBytes : 0);
+      for (int n = 0; n < kOwnPairs; ++n) {
+        const int half = warp + n, head_of = begin + half * 16;
+        const int32_t page = __shfl_sync(0xffffffffu, tile_pages, piece % kPieces * 2 + half);
+        const std::byte* const from = op.kv.plane(plane, page) + (int64_t{kv_head} * op.kv.page_size + (head_of & (op.kv.page_size - 1))) * kRowBytes + lane * 16;
 #pragma unroll
         for (int i = 0; i < kChunks / 2; ++i) {
-          const int r = (i * 32 + lane) / kChunks, c = (i * 32 + lane) % kChunks;
-          const bool valid = head_of + r >= seen.from && head_of + r < seen.to;
-          copy_chunk(to + (half * 16 + r) * kRowBytes + ((c ^ (r & 7)) << 4), from + (valid ? r * kRowBytes + c * 16 : 0), valid);
+          const int r = (i * 32 + lane) / kChunks;
+          copy_chunk(to + place(half * 16 + r, lane % kChunks), from + i * 512, head_of + r >= seen.from && head_of + r < seen.to);
         }
       }
     }
@@ -98,6 +98,11 @@ __global__ void __launch_bounds__(32, kIsFp8<T> ? 12 : 0) few_rows_kernel(const 
   }
 #pragma unroll
   for (int i = 0; i < kDepth - 1; ++i) fetch(i);
+  const auto await_piece = [] {
+    await_chunks<kDepth - 2>();
+    if constexpr (kWarps<kDim> > 1) __syncthreads();
+    else __syncwarp();
+  };
 
   uint32_t queries[kDim / 16][4];
   const auto query = [&](int r) {
@@ -106,32 +111,49 @@ __global__ void __launch_bounds__(32, kIsFp8<T> ? 12 : 0) few_rows_kernel(const 
   };
   if constexpr (kIsFp8<T>) load_queries_for_fp8(queries, q, query);
   else load_queries<T>(queries, q, query);
-  float scores[64];
+  float found[64 / kWarps<kDim>];                                           // the warp's own scores: of 16 kOwnPairs positions a piece
 #pragma unroll
-  for (int i = 0; i < 64; ++i) scores[i] = 0;
+  for (int i = 0; i < 64 / kWarps<kDim>; ++i) found[i] = 0;
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
-    await_chunks<kDepth - 2>();
-    __syncwarp();
+    await_piece();
     fetch(piece + kDepth - 1);
     const std::byte* keys = pieces + piece % kDepth * kPieceBytes;
     if constexpr (kIsFp8<T>) {
-      fp8_scores<kDim, kPiece / 16>(scores + 16 * piece, queries, keys, 0, lane);
+      fp8_scores<kDim, kOwnPairs>(found + 8 * kOwnPairs * piece, queries, keys, 16 * warp, lane);
     } else {
 #pragma unroll
       for (int k = 0; k < kDim / 16; ++k)
 #pragma unroll
-        for (int pair = 0; pair < kPiece / 16; ++pair) {
+        for (int n = 0; n < kOwnPairs; ++n) {
           // Matrices: positions 0-7 at both halves of the 16 dimensions, then positions 8-15.
-          const int r = pair * 16 + lane / 16 * 8 + lane % 8, c = 2 * k + lane / 8 % 2;
+          const int r = (warp + n) * 16 + lane / 16 * 8 + lane % 8, c = 2 * k + lane / 8 % 2;
           uint32_t b[4];
-          load_four_matrices<false>(b, keys + r * kRowBytes + ((c ^ (r & 7)) << 4));
-          float* s = scores + 4 * (piece * 4 + pair * 2);
+          load_four_matrices<false>(b, keys + place(r, c));
+          float* s = found + 8 * (kOwnPairs * piece + n);
           flash_mma<T>(s, queries[k], b[0], b[1]);
           flash_mma<T>(s + 4, queries[k], b[2], b[3]);
         }
     }
     __syncwarp();
+  }
+  float scores[64];
+  if constexpr (kWarps<kDim> > 1) {
+    float* const told = reinterpret_cast<float*>(pieces + kScoresAt<T, kDim>) + g * kScoreStride + 2 * q;
+#pragma unroll
+    for (int i = 0; i < 16; ++i)                                            // of a piece's 16 positions the first 8 or the last, of row g or g + 8
+      if (const int piece = i / 4, j = i / 2 % 2, r = i % 2; 8 * r < share)
+        *reinterpret_cast<float2*>(told + 8 * r * kScoreStride + kPiece * piece + 16 * warp + 8 * j) = {found[8 * piece + 4 * j + 2 * r], found[8 * piece + 4 * j + 2 * r + 1]};
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      const int j = i / 2, r = i % 2;
+      const float2 v = 8 * r < share ? *reinterpret_cast<const float2*>(told + 8 * r * kScoreStride + 8 * j) : float2{0, 0};
+      scores[4 * j + 2 * r] = v.x, scores[4 * j + 2 * r + 1] = v.y;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 64; ++i) scores[i] = found[i];
   }
   const float factor = exponent_factor(op);
   if constexpr (kIsFp8<T>) scale_scores(scores, scales, q);
@@ -146,27 +168,27 @@ __global__ void __launch_bounds__(32, kIsFp8<T> ? 12 : 0) few_rows_kernel(const 
     pack_weights(p, scores, scales + kFlashTile, q);
   }
 
-  float out[kDim / 2];
+  const int first_dim = warp * kOwnDims;
+  float out[kOwnDims / 2];
 #pragma unroll
-  for (int i = 0; i < kDim / 2; ++i) out[i] = 0;
+  for (int i = 0; i < kOwnDims / 2; ++i) out[i] = 0;
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
-    await_chunks<kDepth - 2>();
-    __syncwarp();
+    await_piece();
     fetch(kPieces + piece + kDepth - 1);
     const std::byte* values = pieces + piece % kDepth * kPieceBytes;
     if constexpr (kIsFp8<T>) {
 #pragma unroll
-      for (int d = 0; d < kDim / 16; d += 2) fp8_values<kDim, 2>(out + 8 * d, p[piece * 2], p[piece * 2 + 1], values, 0, d, lane);
+      for (int d = 0; d < kOwnDims / 16; d += 2) fp8_values<kDim, 2>(out + 8 * d, p[piece * 2], p[piece * 2 + 1], values, 0, first_dim / 16 + d, lane);
     } else {
 #pragma unroll
       for (int t = 0; t < kPiece / 16; ++t)
 #pragma unroll
-        for (int d = 0; d < kDim / 16; ++d) {
+        for (int d = 0; d < kOwnDims / 16; ++d) {
           // Matrices: positions 0-7 and 8-15 at the first 8 dimensions, then at the next.
-          const int r = t * 16 + lane / 8 % 2 * 8 + lane % 8, c = 2 * d + lane / 16;
+          const int r = t * 16 + lane / 8 % 2 * 8 + lane % 8, c = first_dim / 8 + 2 * d + lane / 16;
           uint32_t b[4];
-          load_four_matrices<true>(b, values + r * kRowBytes + ((c ^ (r & 7)) << 4));
+          load_four_matrices<true>(b, values + place(r, c));
           flash_mma<T>(out + 8 * d, p[piece * 2 + t], b[0], b[1]);
           flash_mma<T>(out + 8 * d + 4, p[piece * 2 + t], b[2], b[3]);
         }
@@ -177,17 +199,18 @@ __global__ void __launch_bounds__(32, kIsFp8<T> ? 12 : 0) few_rows_kernel(const 
   for (int r = 0; r < 2; ++r) {
     if (g + 8 * r >= share) continue;
     float* to = partial + ((int64_t{blockIdx.z} * gridDim.x + tile) * op.n_heads + kv_head * share + g + 8 * r) * (kDim + 2);
-    if (q == 0) *reinterpret_cast<float2*>(to) = {m[r], l[r]};
+    if (q == 0 && warp == 0) *reinterpret_cast<float2*>(to) = {m[r], l[r]};
+    to += 2 + first_dim;
     if constexpr (kIsFp8<T>) {
 #pragma unroll
-      for (int d = 0; d < kDim / 16; ++d) {
+      for (int d = 0; d < kOwnDims / 16; ++d) {
         const float4 v = fp8_dims(out + 8 * d, r, owed);
-        float2* const at = reinterpret_cast<float2*>(to + 2 + 16 * d + 4 * q);
+        float2* const at = reinterpret_cast<float2*>(to + 16 * d + 4 * q);
         at[0] = {v.x, v.y}, at[1] = {v.z, v.w};
       }
     } else {
 #pragma unroll
-      for (int j = 0; j < kDim / 8; ++j) *reinterpret_cast<float2*>(to + 2 + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
+      for (int j = 0; j < kOwnDims / 8; ++j) *reinterpret_cast<float2*>(to + 8 * j + 2 * q) = {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]};
     }
   }
 }
@@ -242,15 +265,19 @@ __global__ void __launch_bounds__(32) fold_kernel(const __grid_constant__ PagedA
   for (int i = 0; i < kOwn; ++i) *reinterpret_cast<float2*>(out + i * 64 + 2 * lane) = {__fmul_rn(o[i].x, norm), __fmul_rn(o[i].y, norm)};
 }
 
+int64_t scratch_of_a_row(const PagedAttention& op, const Launch& l) { return int64_t{4} * ((l.max_context + kFlashTile - 1) / kFlashTile) * op.n_heads * (op.v_dim + 2); }
+int rows_at_once(const PagedAttention& op, const Launch& l) { return int(std::clamp<int64_t>(kScratchBytes / scratch_of_a_row(op, l), kFewTokens, kFlashRowsAtOnce)); }
+
 template <class T, int kDim>
 void launch(const PagedAttention& op, const Launch& l, int n_few) {
   constexpr int kBytes = kSharedBytes<T, kDim>;
   const int n_tiles = (l.max_context + kFlashTile - 1) / kFlashTile;
   const bool all = n_few == int(op.q.rows);
+  const int at_once = rows_at_once(op, l);
   cudaFuncSetAttribute(few_rows_kernel<T, kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  for (int first = 0; first < n_few; first += kRowsAtOnce) {
-    const int n = std::min(kRowsAtOnce, n_few - first);
-    launch_kernel(few_rows_kernel<T, kDim>, dim3(n_tiles, op.n_kv_heads, n), 32, kBytes, l.stream, op, l.step, l.attention_scratch, first, all);
+  for (int first = 0; first < n_few; first += at_once) {
+    const int n = std::min(at_once, n_few - first);
+    launch_kernel(few_rows_kernel<T, kDim>, dim3(n_tiles, op.n_kv_heads, n), kWarps<kDim> * 32, kBytes, l.stream, op, l.step, l.attention_scratch, first, all);
     launch_kernel(fold_kernel<kDim>, dim3(op.n_heads, n), 32, 0, l.stream, op, l.step, static_cast<const float*>(l.attention_scratch), n_tiles, first, all);
   }
 }
@@ -259,27 +286,19 @@ int few_rows(const PagedAttention& op, const Launch& l) { return flash_many_rows
 
 }  // namespace
 
-// Heads of 256 stay with the f32 kernel: on the H200 some of their rows differed between batches in the one run that tried them, before uploads were waited for.
 bool flash_supports(const PagedAttention& op) {
   const FormatId f = op.kv.planes[0].format;
-  return (f == FormatId::f16 || f == FormatId::bf16 || f == FormatId::fp8_e4m3) && op.kv.planes[1].format == f && op.head_dim == op.v_dim && (op.head_dim == 64 || op.head_dim == 128) &&
+  return (f == FormatId::f16 || f == FormatId::bf16 || f == FormatId::fp8_e4m3) && op.kv.planes[1].format == f && op.head_dim == op.v_dim && (op.head_dim == 64 || op.head_dim == 128 || op.head_dim == 256) &&
          op.n_heads <= 16 * op.n_kv_heads && op.chunk == 0 && op.scale > 0 && op.q.stride % 16 == 0 && op.out.stride % 8 == 0 && reinterpret_cast<uintptr_t>(op.q.data) % 16 == 0;
 }
 
-int64_t flash_scratch_needed(const PagedAttention& op, const Launch& l) {
-  return int64_t{4} * std::min(few_rows(op, l), kRowsAtOnce) * ((l.max_context + kFlashTile - 1) / kFlashTile) * op.n_heads * (op.v_dim + 2);
-}
+int64_t flash_scratch_needed(const PagedAttention& op, const Launch& l) { return std::min(few_rows(op, l), rows_at_once(op, l)) * scratch_of_a_row(op, l); }
 
 void flash_attention(const PagedAttention& op, std::byte* tiles, const Launch& l) {
   const int n_few = few_rows(op, l);
   if (n_few < int(op.q.rows)) flash_many_rows(op, tiles, l);
   if (n_few == 0) return;
-  const auto launch_as = [&]<class T>(T) { op.head_dim == 64 ? launch<T, 64>(op, l, n_few) : launch<T, 128>(op, l, n_few); };
-  switch (op.kv.planes[0].format) {
-    case FormatId::f16: launch_as(__half{}); break;
-    case FormatId::fp8_e4m3: launch_as(E4m3{}); break;
-    default: launch_as(__nv_bfloat16{}); break;
-  }
+  with_form(op, [&]<class T, int kDim>(T, std::integral_constant<int, kDim>) { launch<T, kDim>(op, l, n_few); });
 }
 
 }  // namespace ridge::cuda

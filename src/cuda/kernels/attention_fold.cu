@@ -1,6 +1,7 @@
 // What attention_decode.cu leaves of a row's tiles, o [row][tile][head][kDim] and then m and l [row][tile][head], becomes the row's result: a warp for a head where tiles are
 // few, a block for 32 dimensions of it where they are many.
 #include "cuda/kernels/flash.h"
+#include "cuda/kernels/flash_form.h"
 #include "cuda/lib/async_copy.h"
 #include "cuda/lib/flash.h"
 #include "cuda/lib/launch.h"
@@ -103,8 +104,10 @@ __global__ void __launch_bounds__(kFoldThreads) fold_many_kernel(const __grid_co
 
 void fold_tiles(const PagedAttention& op, int n_tiles, const Launch& l) {
   const float* const partial = l.attention_scratch;
-  if (n_tiles <= kFoldFewTiles) launch_kernel(op.head_dim == 64 ? fold_few_kernel<64> : fold_few_kernel<128>, dim3(op.n_heads, op.q.rows), 32, 0, l.stream, op, l.step, partial, n_tiles);
-  else launch_kernel(fold_many_kernel, dim3(op.n_heads, op.head_dim / 32, op.q.rows), kFoldThreads, 0, l.stream, op, l.step, partial, n_tiles);
+  if (n_tiles > kFoldFewTiles) return launch_kernel(fold_many_kernel, dim3(op.n_heads, op.head_dim / 32, op.q.rows), kFoldThreads, 0, l.stream, op, l.step, partial, n_tiles);
+  with_form(op, [&]<class T, int kDim>(T, std::integral_constant<int, kDim>) {
+    launch_kernel(fold_few_kernel<kDim>, dim3(op.n_heads, op.q.rows), 32, 0, l.stream, op, l.step, partial, n_tiles);
+  });
 }
 
 }  // namespace ridge::cuda

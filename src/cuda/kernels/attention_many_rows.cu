@@ -8,7 +8,11 @@
 //
 // Rows of a step are cut into blocks without regard to sequences; a block does the sequences it meets one after the other, for one KV head or several. The last rows come
 // first: with a causal mask they take longest. How tiles come into shared memory is in lib/kv_tiles.h; codes of fp8 (lib/flash_fp8.h) become f16 on their way.
+//
+// Heads of 256 leave no registers for two tiles at once: weights lie in shared memory, and a warpgroup takes all of a tile's result, asks for the next scores and gives
+// the turn away, so that its softmax runs beside the other's products alone. The ring has room for one tile of K and one of V.
 #include "cuda/kernels/flash.h"
+#include "cuda/kernels/flash_form.h"
 #include "cuda/lib/kv_tiles.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/tiles.h"
@@ -20,19 +24,27 @@ constexpr int kRows = 128, kConsumers = 2, kThreads = 128 * (kConsumers + 1);
 [[maybe_unused]] constexpr int kTurnBarriers = 4;                            // of the first warpgroup, of the second
 
 // Registers of a thread that copies and of one that multiplies. A block has what it starts with, 168 a thread: who asks for more waits for ever.
-template <class T>
-constexpr int kCopierRegisters = kIsFp8<T> ? 72 : 40;
-template <class T>
-constexpr int kOwnRegisters = kIsFp8<T> ? 216 : 232;
-static_assert(kCopierRegisters<E4m3> + 2 * kOwnRegisters<E4m3> <= 3 * 168 && kCopierRegisters<__half> + 2 * kOwnRegisters<__half> <= 3 * 168);
+template <class T, int kDim>
+constexpr int kCopierRegisters = kIsFp8<T> ? 72 : kDim > 128 ? 24 : 40;
+template <class T, int kDim>
+constexpr int kOwnRegisters = kIsFp8<T> ? 216 : kDim > 128 ? 240 : 232;
+template <class T, int kDim>
+constexpr bool kHasRegisters = kCopierRegisters<T, kDim> + 2 * kOwnRegisters<T, kDim> <= 3 * 168;
+static_assert(kHasRegisters<E4m3, 128> && kHasRegisters<__half, 128> && kHasRegisters<__half, 256>);
 
-// Shared memory, from a multiple of 1024 on: the ring of tiles | queries | fp8: slots of codes | fp8: scales [stage][kScaleStride]
+// Shared memory, from a multiple of 1024 on: the ring of tiles | queries | heads of 256: weights | fp8: slots of codes | fp8: scales [stage][kScaleStride]
 template <int kDim>
 constexpr int kQueryBytes = kDim / 64 * kRows * 128;                        // [warpgroup][panel][row of 64][128 bytes, swizzled]
+template <int kDim>
+constexpr bool kKeepsWeights = kDim <= 128;                                 // in registers
+template <int kDim>
+constexpr int kWeightBytes = kKeepsWeights<kDim> ? 0 : kFlashTile / 64 * kRows * 128;      // [warpgroup][panel of 64 positions][row of 64][128 bytes, swizzled]
 template <class T, int kDim>
 constexpr int kSlotBytes = kIsFp8<T> ? kCodeSlots * kCodeBytes<kDim> : 0;
 template <class T, int kDim>
-constexpr int kTilesThatFit = ((kIsFp8<T> ? 221 : 225) * 1024 - kQueryBytes<kDim> - kSlotBytes<T, kDim>) / kKvBytes<kDim>;
+constexpr int kTilesThatFit = ((kIsFp8<T> ? 221 : 225) * 1024 - kQueryBytes<kDim> - kWeightBytes<kDim> - kSlotBytes<T, kDim>) / kKvBytes<kDim>;
+template <class T, int kDim>
+constexpr bool kHasRoom = kTilesThatFit<T, kDim> >= 2;                      // for K and V
 template <class T, int kDim>
 constexpr int kStages = kTilesThatFit<T, kDim> < 8 ? kTilesThatFit<T, kDim> : 8;
 template <class T, int kDim>
@@ -65,23 +77,25 @@ struct Work { int kv_head, end_head, first_row, end_row, from; };
   return false;
 }
 
-// The warpgroup's 64 rows in the format of K, zeros for rows that are not of this sequence. All are on their way before one is waited for, those that are not wanted
-// from where another lies: a test around each load made them wait for each other.
+// Of the warpgroup's 64 rows, those from `from` on that registers have room for, in the format of K, zeros for rows that are not of this sequence. All are on their way before one
+// is waited for, those that are not wanted from where another lies: a test around each load made them wait for each other.
+template <int kDim>
+constexpr int kQueriesAtOnce = kDim > 128 ? 32 : 64;
 template <class T, int kDim>
-__device__ void put_queries(std::byte* to, int group, int first_row, int tokens_a_block, int share, int kv_head, int first, int last, const PagedAttention& op) {
-  constexpr int kChunks = kDim / 8, kTurns = 64 * kChunks / 128;
+__device__ void put_queries(std::byte* to, int from, int group, int first_row, int tokens_a_block, int share, int kv_head, int first, int last, const PagedAttention& op) {
+  constexpr int kChunks = kDim / 8, kTurns = kQueriesAtOnce<kDim> * kChunks / 128;
   const int thread = threadIdx.x % 128, c = thread % kChunks;
   bool wanted[kTurns];
   const std::byte* of_token[kTurns];
   int in_row[kTurns];
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
-    const int row = group * 64 + i * (128 / kChunks) + thread / kChunks, token = first_row + row / share;
+    const int row = group * 64 + from + i * (128 / kChunks) + thread / kChunks, token = first_row + row / share;
     wanted[i] = row < tokens_a_block * share && token >= first && token < last;
     of_token[i] = op.q.data + (wanted[i] ? token : first) * op.q.stride;
     in_row[i] = (kv_head * share + row % share) * kDim;
   }
-  const auto place = [&](int i) { return reinterpret_cast<uint4*>(to + c / 8 * 64 * 128 + swizzled(i * (128 / kChunks) + thread / kChunks, c % 8)); };
+  const auto place = [&](int i) { return reinterpret_cast<uint4*>(to + c / 8 * 64 * 128 + swizzled(from + i * (128 / kChunks) + thread / kChunks, c % 8)); };
   if (!kIsFp8<T> && op.q.format != FormatId::f32) {                          // rounded already
     uint4 v[kTurns];
 #pragma unroll
@@ -142,11 +156,11 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
   Work work{first_head, first_head + heads_a_block, first_row, min(first_row + tokens_a_block, int(op.q.rows)), first_row};
   Ring<kDepth> ring{tiles, full, empty};
   Segment s;
-  [[maybe_unused]] std::byte* const slots = tiles + kDepth * kKvBytes<kDim> + kQueryBytes<kDim>;
+  [[maybe_unused]] std::byte* const slots = tiles + kDepth * kKvBytes<kDim> + kQueryBytes<kDim> + kWeightBytes<kDim>;
   [[maybe_unused]] float* const scales = reinterpret_cast<float*>(slots + kSlotBytes<T, kDim>);
 
   if (group == kConsumers) {
-    shrink_registers<kCopierRegisters<T>>();
+    shrink_registers<kCopierRegisters<T, kDim>>();
     [[maybe_unused]] CodeSlots codes{slots, codes_full};
     while (next_work(s, work, op, step)) {
       const HeadPages head{op.kv, step.pages + step.seqs[s.seq].first_page[op.kv.group], work.kv_head};
@@ -154,10 +168,12 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       else copy_tiles<kDim>(ring, s, maps, head);
     }
   } else {
-    grow_registers<kOwnRegisters<T>>();
+    grow_registers<kOwnRegisters<T, kDim>>();
     const int g = lane / 4, q = lane % 4;
     const float factor = exponent_factor(op);
     std::byte* queries = tiles + kDepth * kKvBytes<kDim> + group * (kQueryBytes<kDim> / 2);
+    [[maybe_unused]] std::byte* const weights = tiles + kDepth * kKvBytes<kDim> + kQueryBytes<kDim> + group * (kWeightBytes<kDim> / 2);
+    [[maybe_unused]] const uint64_t own_weights = wgmma_tile(weights);
     const uint64_t own_queries = wgmma_tile(queries), first_tile = wgmma_tile(tiles), first_values = wgmma_tile(tiles, kPanelBytes);
     Ring<kDepth> keys = ring, values = ring;
     values.advance();
@@ -176,22 +192,25 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         sees_from[r] = op.window > 0 ? position - op.window + 1 : 0, sees_to[r] = position + 1;
       }
       sync_threads_of(1 + group, 128);                                       // nobody reads the queries of the segment before any more
-      put_queries<T, kDim>(queries, group, first_row, tokens_a_block, share, work.kv_head, s.first, s.last, op);
+#pragma unroll 1
+      for (int from = 0; from < 64; from += kQueriesAtOnce<kDim>)
+        put_queries<T, kDim>(queries, from, group, first_row, tokens_a_block, share, work.kv_head, s.first, s.last, op);
       fence_for_wgmma();
       sync_threads_of(1 + group, 128);
       float total[kDim / 2], m[2] = {-CUDART_INF_F, -CUDART_INF_F}, l[2] = {0, 0};
 #pragma unroll
       for (int i = 0; i < kDim / 2; ++i) total[i] = 0;
-      float scores[64], out[32], tile_m[2], tile_l[2], keep[2], take[2];
+      float scores[64], out[kKeepsWeights<kDim> ? 1 : 2][32], tile_m[2], tile_l[2], keep[2], take[2];
       [[maybe_unused]] float owed[2];                                        // fp8: to the tile's result
       [[maybe_unused]] bool owes = false;
-      uint32_t p[8][4];
+      [[maybe_unused]] uint32_t p[8][4];
       const auto leave = [&](Ring<kDepth>& at) {
         if (lane == 0) arrive(&at.empty[at.stage]);
         at.advance(2);
       };
       const auto start_scores = [&] {
         keys.await_full();
+        if constexpr (!kKeepsWeights<kDim>) clear(scores);
         const uint64_t tile = first_tile + keys.stage * (kKvBytes<kDim> >> 4);
         wgmma_fence();
 #pragma unroll
@@ -202,14 +221,21 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         }
         wgmma_commit();
       };
-      // The tile's o, 64 dimensions at a time: with those of all tiles and the next scores that is what registers have room for.
+      // The tile's o, 64 dimensions at a time: with those of all tiles and the next scores that is what registers have room for, or twice that without them.
+      const auto out_of = [&](int panel) -> float(&)[32] { return out[kKeepsWeights<kDim> ? 0 : panel % 2]; };
       const auto start_mix = [&](int panel) {
+        float(&o)[32] = out_of(panel);
+        if constexpr (!kKeepsWeights<kDim>) clear(o);
         const uint64_t tile = first_values + values.stage * (kKvBytes<kDim> >> 4) + panel * (kPanelBytes >> 4);
         wgmma_fence();
 #pragma unroll
         for (int t = 0; t < 8; ++t) {
-          if (t == 0) wgmma<OperandOf<T>, true, true>(out, p[t], tile);
-          else wgmma<OperandOf<T>, true, false>(out, p[t], tile + t * (2048 >> 4));
+          const auto multiply = [&](const auto& a) {
+            if (t == 0) wgmma<OperandOf<T>, true, true>(o, a, tile);
+            else wgmma<OperandOf<T>, true, false>(o, a, tile + t * (2048 >> 4));
+          };
+          if constexpr (kKeepsWeights<kDim>) multiply(p[t]);
+          else multiply(own_weights + t / 4 * (64 * 128 >> 4) + 2 * (t % 4));
         }
         wgmma_commit();
       };
@@ -219,13 +245,14 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
         if constexpr (kIsFp8<T>) owes = pay_later(take, owed);
       };
       const auto add = [&](int panel) {
-        hold(out);
+        float(&o)[32] = out_of(panel);
+        hold(o);
         if (kIsFp8<T> && owes) {
 #pragma unroll
-          for (int i = 0; i < 32; ++i) out[i] = __fmul_rn(out[i], owed[i / 2 % 2]);
+          for (int i = 0; i < 32; ++i) o[i] = __fmul_rn(o[i], owed[i / 2 % 2]);
         }
 #pragma unroll
-        for (int i = 0; i < 32; ++i) total[32 * panel + i] = folded(total[32 * panel + i], out[i], keep[i / 2 % 2], take[i / 2 % 2]);
+        for (int i = 0; i < 32; ++i) total[32 * panel + i] = folded(total[32 * panel + i], o[i], keep[i / 2 % 2], take[i / 2 % 2]);
       };
       const auto seen_in_part = [&](int tile) {
         const int first = tile * kFlashTile;
@@ -251,49 +278,83 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
           owed[0] = owed[1] = given[kFlashTile];
           if (seen_in_part(tile)) rescale_weights(scores, owed, given, tile * kFlashTile, sees_from, sees_to, q);
           pack_weights(p, scores, given, q);
-        } else {
+        } else if constexpr (kKeepsWeights<kDim>) {
           pack_weights<T>(p, scores);
+        } else {
+          sync_threads_of(1 + group, 128);                                   // nobody multiplies those of the tile before any more
+#pragma unroll
+          for (int j = 0; j < 16; ++j)
+#pragma unroll
+            for (int r = 0; r < 2; ++r)
+              *reinterpret_cast<uint32_t*>(weights + j / 8 * 64 * 128 + swizzled(warp % 4 * 16 + g + 8 * r, j % 8) + 4 * q) = pack<T>(scores[4 * j + 2 * r], scores[4 * j + 2 * r + 1]);
+          fence_for_wgmma();
+          sync_threads_of(1 + group, 128);
         }
       };
-      start_scores();
-      wgmma_await<0>();
-      end_scores(s.first_tile);
-      tile_weights(scores, tile_l, tile_m, factor);
-      end_weights(s.first_tile);
-#pragma unroll 1
-      for (int tile = s.first_tile; tile < s.last_tile; ++tile) {
-        await_turn();
-        start_scores();
+      const auto mix_all = [&] {
+        constexpr int kPanels = kDim / 64, kAhead = kKeepsWeights<kDim> ? 0 : 1;
         values.await_full();
-        start_mix(0);
-        give_turn();
         start_fold();
-        wgmma_await<kCapped ? 0 : 1>();                                      // a cap calls functions: nothing runs meanwhile
-        end_scores(tile + 1);
-        if constexpr (kDim == 128) {
-          hold(tile_m);
+        if constexpr (kAhead > 0) start_mix(0);
+#pragma unroll
+        for (int panel = 0; panel < kPanels; ++panel) {
+          if (panel + kAhead < kPanels) {
+            start_mix(panel + kAhead);
+            wgmma_await<kAhead>();
+          } else {
+            wgmma_await<0>();
+          }
+          add(panel);
+        }
+        leave(values);
+      };
+      if constexpr (kKeepsWeights<kDim>) {
+        start_scores();
+        wgmma_await<0>();
+        end_scores(s.first_tile);
+        tile_weights(scores, tile_l, tile_m, factor);
+        end_weights(s.first_tile);
+#pragma unroll 1
+        for (int tile = s.first_tile; tile < s.last_tile; ++tile) {
+          await_turn();
+          start_scores();
+          values.await_full();
+          start_mix(0);
+          give_turn();
+          start_fold();
+          wgmma_await<kCapped ? 0 : 1>();                                    // a cap calls functions: nothing runs meanwhile
+          end_scores(tile + 1);
+          if constexpr (kDim == 128) {
+            hold(tile_m);
+            end_block(n_blocks);
+            wgmma_await<0>();
+            add(0);
+            start_mix(1);
+          }
+          tile_weights(scores, tile_l, tile_m, factor);
+          hold(scores);
           end_block(n_blocks);
           wgmma_await<0>();
-          add(0);
-          start_mix(1);
+          add(kDim / 64 - 1);
+          leave(values);
+          end_weights(tile + 1);
         }
-        tile_weights(scores, tile_l, tile_m, factor);
-        hold(scores);
-        end_block(n_blocks);
-        wgmma_await<0>();
-        add(kDim / 64 - 1);
-        leave(values);
-        end_weights(tile + 1);
+        mix_all();
+      } else {
+#pragma unroll 1
+        for (int tile = s.first_tile;; ++tile) {
+          await_turn();
+          if (tile > s.first_tile) mix_all();                                // the one before
+          if (tile > s.last_tile) break;
+          start_scores();
+          give_turn();
+          wgmma_await<0>();
+          end_scores(tile);
+          tile_weights(scores, tile_l, tile_m, factor);
+          end_weights(tile);
+        }
+        give_turn();
       }
-      values.await_full();
-      start_fold();
-#pragma unroll
-      for (int panel = 0; panel < kDim / 64; ++panel) {
-        start_mix(panel);
-        wgmma_await<0>();
-        add(panel);
-      }
-      leave(values);
       const float* sinks = reinterpret_cast<const float*>(op.sinks.data);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -330,7 +391,7 @@ int heads_a_block(const PagedAttention& op, int n_blocks, const Launch& l) {
 template <class T, int kDim, bool kCapped>
 void launch(const PagedAttention& op, std::byte* tiles, const Launch& l) {
   const int tokens_a_block = kRows / (op.n_heads / op.n_kv_heads), n_blocks = int(op.q.rows + tokens_a_block - 1) / tokens_a_block;
-  constexpr int kBytes = 1024 + kStages<T, kDim> * kKvBytes<kDim> + kQueryBytes<kDim> + kSlotBytes<T, kDim> + kScaleBytes<T, kDim>;
+  constexpr int kBytes = 1024 + kStages<T, kDim> * kKvBytes<kDim> + kQueryBytes<kDim> + kWeightBytes<kDim> + kSlotBytes<T, kDim> + kScaleBytes<T, kDim>;
   PageMaps maps{};
   if constexpr (!kIsFp8<T>) maps.are_there = map_plane(maps.of[0], op.kv, 0) && map_plane(maps.of[1], op.kv, 1);
   const auto kernel = many_rows_kernel<T, kDim, kCapped>;
@@ -341,18 +402,15 @@ void launch(const PagedAttention& op, std::byte* tiles, const Launch& l) {
 
 }  // namespace
 
-bool flash_many_rows_supports(const PagedAttention& op, const Launch& l) { return kHasSm90a && l.compute_capability == 90 && op.head_dim <= 128; }
+bool flash_many_rows_supports(const PagedAttention& op, const Launch& l) {
+  const auto has_room = []<class T, int kDim>(T, std::integral_constant<int, kDim>) { return kHasRoom<T, kDim>; };
+  return kHasSm90a && l.compute_capability == 90 && with_form(op, has_room);
+}
 
 void flash_many_rows(const PagedAttention& op, std::byte* tiles, const Launch& l) {
-  const auto launch_as = [&]<class T>(T) {
-    if (op.softcap > 0) op.head_dim == 64 ? launch<T, 64, true>(op, tiles, l) : launch<T, 128, true>(op, tiles, l);
-    else op.head_dim == 64 ? launch<T, 64, false>(op, tiles, l) : launch<T, 128, false>(op, tiles, l);
-  };
-  switch (op.kv.planes[0].format) {
-    case FormatId::f16: launch_as(__half{}); break;
-    case FormatId::fp8_e4m3: launch_as(E4m3{}); break;
-    default: launch_as(__nv_bfloat16{}); break;
-  }
+  with_form(op, [&]<class T, int kDim>(T, std::integral_constant<int, kDim>) {
+    if constexpr (kHasRoom<T, kDim>) op.softcap > 0 ? launch<T, kDim, true>(op, tiles, l) : launch<T, kDim, false>(op, tiles, l);
+  });
 }
 
 }  // namespace ridge::cuda

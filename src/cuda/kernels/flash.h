@@ -1,4 +1,4 @@
-// Attention on the tensor cores (lib/flash.h has its arithmetic), for K and V of 16 bits or in fp8 and heads of 64 or 128.
+// Attention on the tensor cores (lib/flash.h has its arithmetic), for K and V of 16 bits or in fp8 and heads of 64, 128 or 256.
 #pragma once
 #include "cuda/kernels/kernels.h"
 
@@ -10,6 +10,8 @@ constexpr int kFlashManyRows = 16;
 // A function of the layer alone, never of the step: a layer has one arithmetic.
 bool flash_supports(const PagedAttention& op);
 
+// Rows whose tiles are in scratch together, at most.
+constexpr int kFlashRowsAtOnce = 256;
 int64_t flash_scratch_needed(const PagedAttention& op, const Launch& launch);
 void flash_attention(const PagedAttention& op, std::byte* tiles, const Launch& launch);
 

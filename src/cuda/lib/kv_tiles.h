@@ -78,17 +78,24 @@ __device__ void copy_whole_tile(Ring<kDepth>& ring, const PageMaps& maps, const 
   }
 }
 
-// A tile of which some positions are not seen. Both planes are on their way before one is waited for.
+// A tile of which some positions are not seen. Both planes are on their way before one is waited for, unless the ring has room for no more than them: there V waits for
+// those who cannot go on without K.
 template <int kDim, int kDepth>
 __device__ void copy_part_of_tile(Ring<kDepth>& ring, const Segment& s, int tile, const HeadPages& head, int32_t page) {
   const KvRef& kv = head.kv;
   constexpr int kChunks = kDim / 8, kRowsAtOnce = 128 / kChunks;
-  const int thread = threadIdx.x % 128, chunk = thread % kChunks, row = thread / kChunks, first = tile * kFlashTile;
+  const int thread = threadIdx.x % 128, chunk = thread % kChunks, row = thread / kChunks, first = tile * kFlashTile, place = swizzled(row, chunk % 8);
   Barrier* full[2];
+  const auto finish = [&]<int kPending>(int plane, std::integral_constant<int, kPending>) {
+    await_chunks<kPending>();
+    fence_for_wgmma();
+    sync_threads_of(kCopierBarrier, 128);
+    if (thread == 0) arrive(full[plane]);
+  };
   for (int plane = 0; plane < 2; ++plane) {
     ring.await_empty();
     full[plane] = &ring.full[ring.stage];
-    std::byte* const to = ring.tiles + ring.stage * kKvBytes<kDim> + chunk / 8 * kPanelBytes + swizzled(row, chunk % 8);
+    std::byte* const to = ring.tiles + ring.stage * kKvBytes<kDim> + chunk / 8 * kPanelBytes;
     const std::byte* const from_head = kv.base + kv.offsets[plane] + ((int64_t{head.kv_head} * kv.page_size + row) * kDim + chunk * 8) * 2;
 #pragma unroll 1
     for (int i = 0; i < kFlashTile / 16; ++i) {
@@ -97,18 +104,16 @@ __device__ void copy_part_of_tile(Ring<kDepth>& ring, const Segment& s, int tile
 #pragma unroll
       for (int j = 0; j < 16 / kRowsAtOnce; ++j) {
         const int position = first + i * 16 + j * kRowsAtOnce + row;
-        copy_chunk(to + (i * 16 + j * kRowsAtOnce) * 128, from + j * kRowsAtOnce * (kDim * 2), s.sees(position));
+        copy_chunk(to + (i * 16 + j * kRowsAtOnce) * 128 + (place ^ (j * kRowsAtOnce % 8 << 4)), from + j * kRowsAtOnce * (kDim * 2), s.sees(position));
       }
     }
     commit_chunks();
     ring.advance();
+    if constexpr (kDepth == 2) finish(plane, std::integral_constant<int, 0>{});
   }
-  for (int plane = 0; plane < 2; ++plane) {
-    if (plane == 0) await_chunks<1>();
-    else await_chunks<0>();
-    fence_for_wgmma();
-    sync_threads_of(kCopierBarrier, 128);
-    if (thread == 0) arrive(full[plane]);
+  if constexpr (kDepth > 2) {
+    finish(0, std::integral_constant<int, 1>{});
+    finish(1, std::integral_constant<int, 0>{});
   }
 }
 

@@ -39,6 +39,13 @@ __device__ inline void hold(float (&d)[n]) {
   for (int i = 0; i < n; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+// Before a wgmma that is kFresh, where registers are scarce: it names D as if it read it, and what lay there before would keep its registers until then.
+template <int n>
+__device__ inline void clear(float (&d)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; ++i) d[i] = 0;
+}
+
 // Ends a basic block: ptxas sinks a softmax below the wait that it is there to fill, but not out of its block. `n` is never negative, which it cannot know.
 __device__ inline void end_block(int n) {
   asm volatile("{\n.reg .pred never;\nagain:\nsetp.lt.s32 never, %0, 0;\n@!never bra on;\nnanosleep.u32 64;\nbra again;\non:\n}" ::"r"(n) : "memory");
@@ -86,6 +93,22 @@ __device__ inline void wgmma(float (&d)[64], const uint32_t (&a)[4], uint64_t b)
 }
 
 // A from shared memory, too: rows of 128 bytes like B.
+template <class T, bool kTransposed, bool kFresh>
+__device__ inline void wgmma(float (&d)[32], uint64_t a, uint64_t b) {
+  if constexpr (std::is_same_v<T, __half>)
+    asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %35, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+                 RIDGE_NAMES_32
+                 "}, %32, %33, add, 1, 1, 0, %34;}"
+               : RIDGE_SUMS_16(0), RIDGE_SUMS_16(16)
+               : "l"(a), "l"(b), "n"(int(kTransposed)), "n"(int(kFresh)));
+  else
+    asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %35, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+                 RIDGE_NAMES_32
+                 "}, %32, %33, add, 1, 1, 0, %34;}"
+               : RIDGE_SUMS_16(0), RIDGE_SUMS_16(16)
+               : "l"(a), "l"(b), "n"(int(kTransposed)), "n"(int(kFresh)));
+}
+
 template <class T, bool kFresh>
 __device__ inline void wgmma(float (&d)[64], uint64_t a, uint64_t b) {
   if constexpr (std::is_same_v<T, __half>)
