@@ -52,8 +52,8 @@ struct Penalties {
 // A positive logit of a recent token is divided by the repetition penalty, another multiplied; then presence and frequency are taken off one that was generated.
 float penalised(float logit, const Penalties& penalties, bool is_recent, int n_generated);
 
-// How a token is drawn from a row of logits after its penalties: of the top_k largest, weighing exp((logit - largest) * sharpness), those likeliest that reach top_p of the weight and
-// that weigh min_p times the largest, the one in which u times their weight lies. top_k 0: the largest.
+// How a token is drawn from a row of logits after its penalties: of the top_k largest, weighing exp((logit - largest) * sharpness), those likeliest that reach top_p of the
+// weight and that weigh min_p times the largest, the one in which u times their weight lies. top_k 0: the largest.
 struct Draw {
   double u = 0, sharpness = 1;
   float top_p = 1, min_p = 0;

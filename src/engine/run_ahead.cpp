@@ -1,9 +1,9 @@
 // Running ahead: while a step is under way, the next one is planned and submitted behind it, so that the device goes from one to the other without waiting for the host.
 // It is done where the next step is sure to be: everybody who runs has caught up with its tokens and goes on with the largest logit, or one drawn from the largest, after its
-// penalties, which the device finds and looks up on its own (step.h); nobody could be admitted, no page has to be taken from anybody, and no rotary angles change. Who is known to end with the
-// step under way (max_tokens, the context) is not part of the next one. Who turns out to have ended (a stop token, a cancellation), or to go on with another token than the
-// device drew, has had a row in it for nothing: nobody collects it. What that row wrote lies behind the last token in pages that only steps after it can get, for at the time
-// of any other plan no step is under way.
+// penalties, which the device finds and looks up on its own (step.h); nobody could be admitted, no page has to be taken from anybody, and no rotary angles change. Who is
+// known to end with the step under way (max_tokens, the context) is not part of the next one. Who turns out to have ended (a stop token, a cancellation), or to go on with
+// another token than the device drew, has had a row in it for nothing: nobody collects it. What that row wrote lies behind the last token in pages that only steps after it
+// can get, for at the time of any other plan no step is under way.
 //
 //   step()          the host                                                   the device
 //     n             plans n, submits it; plans n + 1, submits it; waits for n  n
@@ -55,8 +55,7 @@ bool Engine::State::ends_with_next_token(const Sequence& sequence) const {
 bool Engine::State::may_be_drawn(const Sequence& sequence) const {
   const SamplingParams& p = sequence.params;
   return !p.greedy() && !sequence.wants_its_logits && !sequence.filter && Sampler::top_may_decide(p, TopLogits::kMost, true) && p.top_k < model->n_vocab &&
-         p.typical_p >= 1.0f && p.xtc_probability <= 0.0f && p.dynatemp_range <= 0.0f &&
-         sequence.n_generated() >= p.min_tokens;
+         p.typical_p >= 1.0f && p.xtc_probability <= 0.0f && p.dynatemp_range <= 0.0f && sequence.n_generated() >= p.min_tokens;
 }
 
 void Engine::State::write_draws(Flight& flight) const {

@@ -123,6 +123,22 @@ void expect_penalties_of_the_sampler(const std::function<std::unique_ptr<Backend
   }
 }
 
+TEST(Penalties, AreTheHostsWhereAStepHasNoRoomForTheirCounts) {
+  Step step({.max_tokens = 1, .max_seqs = 1, .max_logits = 1, .max_pages = 1, .max_counts = 5});
+  Sequence few, many;
+  few.tokens = {3, 4, 3, 5}, many.tokens = {3, 4, 5, 6};
+  few.n_prompt = many.n_prompt = 4;
+  few.params.repetition_penalty = many.params.repetition_penalty = 1.2f;
+  EXPECT_TRUE(add_penalties(step, few, 4));
+  EXPECT_FALSE(add_penalties(step, many, 4));
+  EXPECT_EQ(step.n_counts(), 3);
+  many.params.penalty_last_n = 2;
+  const auto penalties = add_penalties(step, many, 4);
+  ASSERT_TRUE(penalties);
+  EXPECT_EQ(penalties->first_count, 3);
+  EXPECT_EQ(penalties->n_counts, 2);
+}
+
 TEST(Penalties, ChooseAsTheSamplerDoesOnTheHost) {
   expect_penalties_of_the_sampler([] { return make_ref_backend(); }, "ref");
   for (const CpuCase& c : cpu_cases()) expect_penalties_of_the_sampler([&] { return make_cpu(c); }, c.isa);
