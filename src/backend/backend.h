@@ -15,7 +15,8 @@
 
 namespace ridge {
 
-struct Peak { int32_t token; float logit; };                  // the largest of a row of logits, the first among equals; token -1: there is a NaN in it
+// The largest of a row of logits after its penalties (step.h), the first among equals; token -1: there is a NaN in it.
+struct Peak { int32_t token; float logit; };
 // The largest of a row of logits in descending order, the first among equals first; n_found -1: the row itself must be looked at (NaNs, more equals than there is room for).
 struct TopLogits {
   static constexpr int kMost = 256;
@@ -53,8 +54,8 @@ class Backend {
   // for it and before the next. Null: not offered here.
   virtual const Peak* watch_peaks(const Tensor& logits) { return (void)logits, nullptr; }
 
-  // Where peaks are watched: of a step that draws (step.h), the peak of a row that does is the token it chose, and these are the largest logits of all its rows. Read when
-  // and as long as its peaks are. Null: it does not draw.
+  // Where peaks are watched: of a step that draws (step.h), the peak of a row that does is the token it chose, and these are the largest logits of all its rows, after
+  // their penalties. Read when and as long as its peaks are. Null: it does not draw.
   virtual const TopLogits* watched_tops() const { return nullptr; }
 
   // The largest of each of these rows of logits, after a step; valid until the next call. Null: not offered here.

@@ -42,6 +42,23 @@ Peak drawn(const TopLogits& tops, const Draw& draw) {
   return tops.top[i];
 }
 
+// A row's penalties (step.h); what they change goes to `before` as it was.
+void penalise(std::vector<Peak>& before, float* row, const Step& step, int logit_row) {
+  const Penalties& p = step.draw_of()[logit_row].penalties;
+  int32_t own = p.counts_own ? step.tokens()[step.logit_rows()[logit_row]] : -1;
+  const auto change = [&](int32_t token, bool is_recent, int n_generated) {
+    before.push_back({token, row[token]});
+    row[token] = penalised(row[token], p, is_recent, n_generated);
+  };
+  before.clear();
+  for (const TokenCount& count : step.counts().subspan(size_t(p.first_count), size_t(p.n_counts))) {
+    const bool is_own = count.token == own;
+    change(count.token, count.is_recent || is_own, int(count.n_generated) + is_own);
+    if (is_own) own = -1;
+  }
+  if (own >= 0) change(own, true, 1);
+}
+
 }  // namespace
 
 const Peak* HostPeaks::watch(const Tensor& logits) {
@@ -69,10 +86,14 @@ void HostPeaks::submitted(const Step& step) {
   turn_ = 1 - turn_;
   tops_[turn_].clear();
   for (int r = 0; r < step.n_logits(); ++r) {
-    Peak& peak = found_[turn_][r] = peak_of(logits_.f32(r), logits_.cols);
-    if (!step.draws()) continue;
-    const TopLogits& tops = tops_[turn_].emplace_back(peak.token < 0 ? TopLogits{.n_found = -1, .top = {}} : tops_of(logits_.f32(r), logits_.cols));
-    if (step.draw_of()[r].top_k > 0 && tops.n_found > 0) peak = drawn(tops, step.draw_of()[r]);
+    float* const row = logits_.f32(r);
+    penalise(unpenalised_, row, step, r);
+    Peak& peak = found_[turn_][r] = peak_of(row, logits_.cols);
+    if (step.draws()) {
+      const TopLogits& tops = tops_[turn_].emplace_back(peak.token < 0 ? TopLogits{.n_found = -1, .top = {}} : tops_of(row, logits_.cols));
+      if (step.draw_of()[r].top_k > 0 && tops.n_found > 0) peak = drawn(tops, step.draw_of()[r]);
+    }
+    for (const Peak& was : unpenalised_) row[was.token] = was.logit;
   }
 }
 

@@ -23,6 +23,7 @@ class HostPeaks {
   std::array<std::vector<TopLogits>, 2> tops_;         // the same; empty: nothing was drawn
   std::vector<Peak> shown_;
   std::vector<TopLogits> shown_tops_;
+  std::vector<Peak> unpenalised_;            // logits of a row that its penalties changed, as they were
   int turn_ = 0, n_under_way_ = 0;           // turn_: of the step that was submitted last
   std::optional<Step> resolved_;
 };

@@ -1,5 +1,6 @@
 #include "backend/step.h"
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -7,7 +8,13 @@
 
 namespace ridge {
 
-static_assert(std::is_trivially_copyable_v<StepSeq> && std::is_trivially_copyable_v<Draw> && sizeof(Draw) == 32);
+static_assert(std::is_trivially_copyable_v<StepSeq> && std::is_trivially_copyable_v<Draw> && sizeof(Draw) == 56 && sizeof(TokenCount) == 8);
+
+float penalised(float logit, const Penalties& penalties, bool is_recent, int n_generated) {
+  if (is_recent) logit = logit > 0 ? logit / penalties.repetition : logit * penalties.repetition;
+  if (n_generated > 0) logit -= penalties.presence + penalties.frequency * float(n_generated);
+  return logit;
+}
 
 Step::Step(const StepLimits& limits) : limits_(limits) {
   CHECK_LE(limits.n_groups, kMaxKvGroups);
@@ -26,6 +33,7 @@ Step::Step(const StepLimits& limits) : limits_(limits) {
   draws_ = reserve(int64_t(sizeof(Draw)) * limits.max_logits);
   rope_ = reserve(4ll * limits.max_rope_rows * limits.n_ropes * (limits.n_freqs + 1));
   pages_ = reserve(4ll * limits.max_pages);
+  counts_ = reserve(int64_t(sizeof(TokenCount)) * limits.max_counts);
   block_.resize(size);
 }
 
@@ -57,6 +65,7 @@ void Step::set_draw(int logit_row, const Draw& draw) {
   CHECK(logit_row >= 0 && logit_row < n_logits());
   at<Draw>(draws_)[logit_row] = draw;
   if (draw.top_k > 0) head().draws = 1;
+  if (draw.penalties.any()) head().penalises = 1;
 }
 
 void Step::set_token(int row, int32_t token) {
@@ -70,6 +79,19 @@ int Step::add_pages(std::span<const int32_t> table) {
   if (!table.empty()) std::memcpy(at<int32_t>(pages_) + first, table.data(), table.size_bytes());
   head().n_pages += int(table.size());
   return first;
+}
+
+int Step::add_counts(std::span<const TokenCount> counts) {
+  const int first = n_counts();
+  CHECK_LE(first + int(counts.size()), limits_.max_counts);
+  std::copy(counts.begin(), counts.end(), at<TokenCount>(counts_) + first);
+  head().n_counts += int(counts.size());
+  return first;
+}
+
+int Step::n_logits_before(int row) const {
+  const auto rows = logit_rows();
+  return int(std::lower_bound(rows.begin(), rows.end(), row) - rows.begin());
 }
 
 int Step::add_rope_row() {

@@ -1,9 +1,10 @@
 // A Step: the ragged batch that one forward pass computes, as one contiguous, trivially copyable block of fixed capacity. The host fills it (sequence/batch),
-// a device gets it with one copy, ranks with one broadcast. Modules never look inside; the ops that follow the step do.
+// a device gets it with one copy (and one for counts, where there are any), ranks with one broadcast. Modules never look inside; the ops that follow the step do.
 //
 //   per token row   token, position, seq
 //   per sequence    StepSeq: rows [first_row, first_row + n_rows), context length, rope row, page tables
-//   then            logit rows, rope frequencies (one row per rope class in the batch), page tables (ragged, one run per sequence and group)
+//   then            logit rows, how a token is chosen from each, rope frequencies (one row per rope class in the batch), page tables (ragged, one run per sequence and
+//                   group), counts of tokens (ragged, one run per logit row with penalties)
 //
 // A token of -1 - r is the one that logit row r of the step before chose: the largest (the first among equals), or as its Draw says; any one where that row holds NaNs.
 // For backends whose peaks are watched (backend.h).
@@ -20,6 +21,7 @@ struct StepLimits {
   int n_groups = 1;                                                  // KV groups
   int n_ropes = 0, n_freqs = 0;                                      // rope tables of the model, and the longest one's frequencies
   int max_rope_rows = 1;
+  int max_counts = 0;                                                // tokens that penalties look at, of all logit rows together
 };
 
 inline constexpr int kMaxKvGroups = 8;
@@ -33,12 +35,31 @@ struct StepSeq {
   int32_t first_page[kMaxKvGroups];          // index into pages(), by group
 };
 
-// How a token is drawn from a row of logits: of the top_k largest, weighing exp((logit - largest) * sharpness), those likeliest that reach top_p of the weight and
-// that weigh min_p times the largest, the one in which u times their weight lies. top_k 0: the largest.
+// A token that penalties look at: how often it was generated, and whether the repetition penalty sees it.
+struct TokenCount {
+  int32_t token;
+  uint32_t is_recent : 1, n_generated : 31;
+};
+
+// What is done to a row's logits, token by token of a list without doubles, before one is chosen; whoever looks at the row later finds it as it was.
+struct Penalties {
+  float repetition = 1, presence = 0, frequency = 0;
+  int32_t first_count = 0, n_counts = 0;     // its list: a run of counts()
+  int32_t counts_own = 0;                    // 1: the row's own token, recent and generated, is one more than the list says; the host may not know it yet
+  constexpr bool any() const { return repetition != 1.0f || presence != 0.0f || frequency != 0.0f; }
+};
+
+// A positive logit of a recent token is divided by the repetition penalty, another multiplied; then presence and frequency are taken off one that was generated.
+float penalised(float logit, const Penalties& penalties, bool is_recent, int n_generated);
+
+// How a token is drawn from a row of logits after its penalties: of the top_k largest, weighing exp((logit - largest) * sharpness), those likeliest that reach top_p of the
+// weight and that weigh min_p times the largest, the one in which u times their weight lies. top_k 0: the largest.
 struct Draw {
   double u = 0, sharpness = 1;
   float top_p = 1, min_p = 0;
-  int32_t top_k = 0, unused = 0;
+  int32_t top_k = 0;
+  Penalties penalties;
+  int32_t unused = 0;
 };
 
 // The arrays of a Step as pointers into a copy of its block: what kernels on another device get.
@@ -59,6 +80,7 @@ class Step {
   int n_seqs() const { return head().n_seqs; }
   int n_logits() const { return head().n_logits; }
   int n_pages() const { return head().n_pages; }
+  int n_counts() const { return head().n_counts; }
   int n_rope_rows() const { return head().n_rope_rows; }
   int page_size() const { return head().page_size; }
   void set_page_size(int n) { head().page_size = n; }
@@ -67,6 +89,7 @@ class Step {
   int add_seq(const StepSeq& seq);                                    // returns its index
   void add_token(int32_t token, int32_t position, int32_t seq, bool wants_logits);
   int add_pages(std::span<const int32_t> table);                      // returns the index of its first entry
+  int add_counts(std::span<const TokenCount> counts);                 // the same, for penalties
   void set_token(int row, int32_t token);
   void set_draw(int logit_row, const Draw& draw);                     // what it chooses for the step after it; without: the largest
   int add_rope_row();                                                 // returns its index; fill with rope_freqs()
@@ -76,28 +99,34 @@ class Step {
   std::span<const int32_t> seq_of() const { return {at<int32_t>(seq_of_), size_t(n_tokens())}; }
   std::span<const StepSeq> seqs() const { return {at<StepSeq>(seqs_), size_t(n_seqs())}; }
   std::span<const int32_t> logit_rows() const { return {at<int32_t>(logit_rows_), size_t(n_logits())}; }
+  int n_logits_before(int row) const;                                 // logit rows among the rows before this one
+  int last_logit_row(const StepSeq& seq) const { return n_logits_before(seq.first_row + seq.n_rows) - 1; }      // of a sequence that has one
   bool draws() const { return head().draws; }                         // some row has a top_k
+  bool penalises() const { return head().penalises; }                 // some row has penalties
   std::span<const Draw> draw_of() const { return {at<Draw>(draws_), size_t(n_logits())}; }        // by logit row
   const int32_t* pages() const { return at<int32_t>(pages_); }
+  std::span<const TokenCount> counts() const { return {at<TokenCount>(counts_), size_t(n_counts())}; }
   // Inverse frequencies of rope `rope` for a class, then the factor on cos and sin: [n_freqs + 1].
   float* rope_freqs(int rope, int row) { return at<float>(rope_) + (int64_t(row) * limits_.n_ropes + rope) * (limits_.n_freqs + 1); }
   const float* rope_freqs(int rope, int row) const { return const_cast<Step*>(this)->rope_freqs(rope, row); }
 
   std::span<const std::byte> block() const { return block_; }
-  // Its beginning, which holds all that the step has: page tables are last, and for many long sequences there is room for millions of entries.
+  // Its beginning, which holds all that the step has but counts(): page tables are last, and for many long sequences there is room for millions of entries.
   std::span<const std::byte> used() const { return block().first(size_t(pages_) + 4 * size_t(n_pages())); }
   StepView view_at(const std::byte* base) const;
-  const Draw* draws_at(const std::byte* base) const { return reinterpret_cast<const Draw*>(base + draws_); }      // in a copy; apart, for the few kernels that choose
+  // In a copy; apart, for the few kernels that choose.
+  const Draw* draws_at(const std::byte* base) const { return reinterpret_cast<const Draw*>(base + draws_); }
+  const TokenCount* counts_at(const std::byte* base) const { return reinterpret_cast<const TokenCount*>(base + counts_); }
 
  private:
-  struct Head { int32_t n_tokens, n_seqs, n_logits, n_pages, n_rope_rows, page_size, draws; };
+  struct Head { int32_t n_tokens, n_seqs, n_logits, n_pages, n_rope_rows, page_size, draws, n_counts, penalises; };
   Head& head() { return *reinterpret_cast<Head*>(block_.data()); }
   const Head& head() const { return *reinterpret_cast<const Head*>(block_.data()); }
   template <class T> T* at(int64_t offset) { return reinterpret_cast<T*>(block_.data() + offset); }
   template <class T> const T* at(int64_t offset) const { return reinterpret_cast<const T*>(block_.data() + offset); }
 
   StepLimits limits_;
-  int64_t tokens_, positions_, seq_of_, seqs_, logit_rows_, draws_, pages_, rope_;    // offsets into the block
+  int64_t tokens_, positions_, seq_of_, seqs_, logit_rows_, draws_, pages_, counts_, rope_;    // offsets into the block
   std::vector<std::byte> block_;
 };
 

@@ -84,10 +84,11 @@ class CudaBackend final : public Backend {
 
   bool supports(const Op& op) const override { return cuda::supports(op); }
 
-  // Of two steps under way each has a pinned block; the device's block is the same one, overwritten in the stream's order. In front of a step lies its turn.
+  // Of two steps under way each has a pinned block; the device's block is the same one, overwritten in the stream's order. In front of a step lies its turn, behind it
+  // what penalties change.
   void begin(const Step& step) override {
     CHECK_LT(n_under_way_, 2);
-    if (const int64_t n_bytes = kStepHead + int64_t(step.block().size()); n_bytes > step_bytes_) {
+    if (const int64_t n_bytes = kStepHead + int64_t(step.block().size()) + 4ll * (launch_.choices.rows + step.limits().max_counts); n_bytes > step_bytes_) {
       CUDA_TRY(cudaStreamSynchronize(stream_));
       for (Turn& turn : turns_) {
         if (turn.pinned_step) CUDA_TRY(cudaFreeHost(turn.pinned_step));
@@ -102,6 +103,12 @@ class CudaBackend final : public Backend {
     std::memcpy(pinned, &turn_, sizeof turn_);
     std::memcpy(pinned + kStepHead, step.used().data(), step.used().size());
     CUDA_TRY(cudaMemcpyAsync(device_step_, pinned, kStepHead + step.used().size(), cudaMemcpyHostToDevice, stream_));
+    launch_.choices.counts = step.counts_at(device_step_ + kStepHead);
+    if (const auto counts = std::as_bytes(step.counts()); !counts.empty()) {
+      const int64_t at = kStepHead + (counts.data() - step.block().data());
+      std::memcpy(pinned + at, counts.data(), counts.size());
+      CUDA_TRY(cudaMemcpyAsync(device_step_ + at, pinned + at, counts.size(), cudaMemcpyHostToDevice, stream_));
+    }
     int longest = 256, n_few = 0;
     int64_t in_all = 0, longest_context = 0;
     launch_.single_rows = true;
@@ -119,6 +126,7 @@ class CudaBackend final : public Backend {
     launch_.stream = stream_;
     launch_.step = step.view_at(device_step_ + kStepHead);
     launch_.choices.draws = step.draws_at(device_step_ + kStepHead);
+    launch_.choices.unpenalised = reinterpret_cast<float*>(device_step_ + kStepHead + step.block().size());
     launch_.choices.turn = reinterpret_cast<const int32_t*>(device_step_);
     launch_.max_context = longest;
     launch_.n_sms = properties_.multiProcessorCount;
@@ -128,7 +136,8 @@ class CudaBackend final : public Backend {
     launch_.max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - 16384;
     if (step.draws() && !launch_.choices.tops) CUDA_TRY(cudaMallocHost(&launch_.choices.tops, 2 * launch_.choices.rows * sizeof(TopLogits)));
     draws_ = step.draws() && launch_.choices.tokens;
-    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket, launch_.even, launch_.single_rows, draws_};
+    penalises_ = step.penalises() && launch_.choices.tokens;
+    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket, launch_.even, launch_.single_rows, draws_, penalises_};
     ops_.clear();
     // A graph of this shape starts at once, while the host still names the ops; submit() sees whether they are the captured ones.
     const auto known = graphs_.find(key_);
@@ -156,14 +165,7 @@ class CudaBackend final : public Backend {
       if (capture) CUDA_TRY(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
       if (options_.blocking) launch_all(ops_, launch_, [this](size_t first, size_t n) { await([&] { return place_of(ops_, first, n); }); });
       else launch_all(ops_, launch_);
-      if (chooses) {
-        find_peaks(watched_.slice_rows(0, n_logits_), peak_state_, launch_);
-        if (options_.blocking) await([] { return "find_peaks"; });
-      }
-      if (chooses && draws_) {
-        draw_from_top(watched_.slice_rows(0, n_logits_), launch_);
-        if (options_.blocking) await([] { return "draw_from_top"; });
-      }
+      if (chooses) choose();
       if (capture) {
         cudaGraph_t graph;
         Graph made{.print = print};
@@ -247,7 +249,8 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  using Key = std::tuple<int, int, int, int, bool, bool, bool>;              // tokens, logit rows, context bucket, rows of sequences with few, even contexts, single rows, whether it draws
+  // Tokens, logit rows, context bucket, rows of sequences with few, even contexts, single rows, whether it draws, whether it has penalties.
+  using Key = std::tuple<int, int, int, int, bool, bool, bool, bool>;
   // What steps use by turns: the block that is copied to the device, the event of its end, how many rows it chooses from, and whether it draws.
   struct Turn { std::byte* pinned_step = nullptr; cudaEvent_t done = nullptr; int n_peaks = 0; bool draws = false; };
   struct Graph { cudaGraphExec_t exec = nullptr; uint64_t print = 0; };      // print: of the ops it was captured from
@@ -258,6 +261,18 @@ class CudaBackend final : public Backend {
     cudaError_t status = cudaStreamSynchronize(stream_);
     if (status == cudaSuccess) status = cudaGetLastError();
     if (status != cudaSuccess) fail("CUDA fault in {}: {}", name(), text_of(status));
+  }
+
+  // Tokens for the next step. A shape of step has the same kernels, whichever of its rows they have work in.
+  void choose() {
+    const Tensor rows = watched_.slice_rows(0, n_logits_);
+    const auto launched = [&](const char* name) {
+      if (options_.blocking) await([&] { return name; });
+    };
+    if (penalises_) penalise(rows, launch_), launched("penalise");
+    find_peaks(rows, peak_state_, launch_), launched("find_peaks");
+    if (draws_) draw_from_top(rows, launch_), launched("draw_from_top");
+    if (penalises_) unpenalise(rows, launch_), launched("unpenalise");
   }
 
   void drop_graphs() {
@@ -313,7 +328,7 @@ class CudaBackend final : public Backend {
   std::byte* peak_state_ = nullptr;
   std::vector<Peak> peaks_;                                                  // of the step that was waited for last
   const TopLogits* tops_ = nullptr;                                          // the same, where it draws
-  bool draws_ = false;                                                       // the step that was begun last
+  bool draws_ = false, penalises_ = false;                                   // the step that was begun last
   TopLogits* top_ = nullptr;                                                 // pinned
   int64_t n_top_rows_ = 0;
   int n_logits_ = 0;

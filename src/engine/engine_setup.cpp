@@ -64,11 +64,17 @@ SchedulerLimits scheduler_limits(const EngineOptions& options, const Model& mode
           .slice_tokens = can_slice(options) ? SlicedPrefill::kTokens : 0, .n_blocks = int(model.blocks.size())};
 }
 
-StepLimits step_limits(const Model& model, const KvCache& kv, const EngineOptions& options, int max_context) {
+// Tokens that a step's penalties count: 2 MiB on their way to the device, beside weights and KV by the gigabyte. Where there are more, the host applies the penalties.
+constexpr int64_t kMostCounts = 1 << 18;
+
+bool may_run_ahead(const EngineOptions& options, const Backend& device) { return options.run_ahead.value_or(device.works_alone()) && !options.profile; }
+
+StepLimits step_limits(const Model& model, const KvCache& kv, const EngineOptions& options, const Backend& device, int max_context) {
   const int pages_per_table = (max_context + options.page_size - 1) / options.page_size;
   return {.max_tokens = options.max_batch_tokens, .max_seqs = options.max_seqs, .max_logits = options.max_logits,
           .max_pages = options.max_seqs * kv.n_groups() * pages_per_table, .n_groups = kv.n_groups(),
-          .n_ropes = int(model.ropes.size()), .n_freqs = model.n_freqs(), .max_rope_rows = options.max_seqs};
+          .n_ropes = int(model.ropes.size()), .n_freqs = model.n_freqs(), .max_rope_rows = options.max_seqs,
+          .max_counts = may_run_ahead(options, device) ? int(std::min(kMostCounts, int64_t{options.max_seqs} * max_context)) : 0};
 }
 
 }  // namespace
@@ -84,7 +90,7 @@ Engine::State::State(const Checkpoint& checkpoint, EngineOptions given)
                                    .max_step_tokens = options.max_batch_tokens, .n_kept_ends = options.prefix_cache ? options.max_seqs : 0,
                                    .copy_page = page_copy_of(options.device)}),
       workspace(*model, ledger, options.max_batch_tokens, options.max_logits),
-      flights{Flight(step_limits(*model, kv, options, budget.max_context)), Flight(step_limits(*model, kv, options, budget.max_context))},
+      flights{Flight(step_limits(*model, kv, options, *device, budget.max_context)), Flight(step_limits(*model, kv, options, *device, budget.max_context))},
       tree(make_tree()),
       scheduler(kv, scheduler_limits(options, *model), tree.get()),
       slices(can_slice(options) ? std::make_unique<SlicedPrefill>(*model, adapted, kv, budget.max_context) : nullptr),
@@ -95,7 +101,7 @@ Engine::State::State(const Checkpoint& checkpoint, EngineOptions given)
       eos_ids(checkpoint.eos_ids) {
   std::erase_if(eos_ids, [&](int32_t id) { return id < 0 || id >= model->n_vocab; });
   rope_row = [this](Step& s, int row, int rope_class) { model->write_rope_row(s, row, rope_class); };
-  runs_ahead = options.run_ahead.value_or(device->works_alone()) && !options.profile;
+  runs_ahead = may_run_ahead(options, *device);
   if (runs_ahead || device->works_alone()) peaks = ledger.watch_peaks(workspace.logits);
   runs_ahead &= peaks != nullptr;
   check_ops();

@@ -36,7 +36,7 @@ struct Engine::State {
   Flight& current() { return flights[size_t(current_flight)]; }        // the one under way for longest, or the next one to be
   Flight& behind() { return flights[size_t(1 - current_flight)]; }
   void run_ahead();
-  bool may_go_on_unseen(const Sequence& sequence, const StepSeq& rows) const;
+  bool may_go_on_unseen(const Sequence& sequence, const Step& step, const StepSeq& rows) const;
   bool ends_with_next_token(const Sequence& sequence) const;
   bool may_be_drawn(const Sequence& sequence) const;
   void write_draws(Flight& flight) const;
@@ -50,10 +50,11 @@ struct Engine::State {
   void look_at_row(Sequence& sequence, int position, int logit_row);
   Event next_token(Sequence& sequence, const Step& step, int logit_row, const std::optional<Sampled>& decided);
   bool takes_the_largest(const Sequence& sequence) const;
+  bool is_penalised(const Sequence& sequence, const Step& step, int logit_row) const;
   void find_top_logits(const Flight& flight);
   SampleInput input_of(Sequence& sequence);
-  std::optional<Sampled> decide(Sequence& sequence, int logit_row);
-  Sampled sample(Sequence& sequence, int logit_row);
+  std::optional<Sampled> decide(Sequence& sequence, const Step& step, int logit_row);
+  Sampled sample(Sequence& sequence, const Step& step, int logit_row);
   void fail_request(Event& event, const Step& step, const Sequence& sequence, const std::string& why);
   void stamp(Event& event, const Sequence& sequence) const;
   FinishReason finish_of(const Sequence& sequence, int32_t token) const;

@@ -20,16 +20,14 @@ bool is_damaged(std::span<const float> logits) {
 void Engine::State::collect(std::vector<Event>& events, const Flight& flight) {
   const Plan& plan = flight.plan;
   const Step& step = flight.step;
-  int logit_row = 0;
   for (size_t i = 0; i < plan.grants.size(); ++i) {
     const StepSeq& rows = step.seqs()[i];
-    const int first_logit_row = logit_row;
-    while (logit_row < step.n_logits() && step.logit_rows()[logit_row] < rows.first_row + rows.n_rows) ++logit_row;
+    const int last_logit_row = step.last_logit_row(rows);
     if (!plan.grants[i].sequence) continue;
     Sequence& sequence = *plan.grants[i].sequence;
     // Where another step is under way, or this one's tokens are known to the device alone, nobody can look at its logits: what they would be needed for is computed again.
     std::optional<Sampled> decided;
-    if ((flight.is_ahead || current().is_under_way) && sequence.params.max_tokens != 0 && !(decided = decide(sequence, logit_row - 1))) {
+    if ((flight.is_ahead || current().is_under_way) && sequence.params.max_tokens != 0 && !(decided = decide(sequence, step, last_logit_row))) {
       sequence.wants_its_logits = true;
       withdraw(sequence);
       continue;
@@ -39,15 +37,15 @@ void Engine::State::collect(std::vector<Event>& events, const Flight& flight) {
     scheduler.computed(sequence, rows.n_context);
     Event failed{.id = sequence.id};
     try {
-      for (int row = first_logit_row; row < logit_row; ++row) look_at_row(sequence, step.positions()[step.logit_rows()[row]], row);
+      for (int row = step.n_logits_before(rows.first_row); row <= last_logit_row; ++row) look_at_row(sequence, step.positions()[step.logit_rows()[row]], row);
     } catch (const Error& error) {
       fail_request(failed, step, sequence, error.what());
     }
     // Its last row is that of its last token, when it has caught up.
     if (!failed.error.empty()) events.push_back(std::move(failed));
-    else if (sequence.n_to_compute() == 0) events.push_back(next_token(sequence, step, logit_row - 1, decided));
+    else if (sequence.n_to_compute() == 0) events.push_back(next_token(sequence, step, last_logit_row, decided));
     // The device draws with an arithmetic of its own, and does not know everything: what it took for the next step may be something else.
-    if (decided && events.back().finish == FinishReason::none && decided->token != peaks[logit_row - 1].token) withdraw(sequence);
+    if (decided && events.back().finish == FinishReason::none && decided->token != peaks[last_logit_row].token) withdraw(sequence);
   }
   for (Sequence* sequence : plan.out_of_memory) {
     events.push_back({.id = sequence->id});
@@ -74,22 +72,29 @@ void Engine::State::look_at_row(Sequence& sequence, int position, int logit_row)
   sequence.prompt_logprobs.push_back(score_of(logits, sequence.tokens[position + 1], sequence.n_prompt_logprobs));
 }
 
-// Whether nothing but the largest logit decides, so that the row need not come to the host.
+// Whether nothing but the largest logit after its penalties decides, so that the row need not come to the host.
 bool Engine::State::takes_the_largest(const Sequence& sequence) const {
   const SamplingParams& p = sequence.params;
-  return p.greedy() && !sequence.wants_its_logits && !sequence.filter && p.n_logprobs < 0 && p.logit_bias.empty() && p.repetition_penalty == 1.0f && p.presence_penalty == 0.0f &&
-         p.frequency_penalty == 0.0f && p.dry_multiplier == 0.0f && sequence.n_generated() >= p.min_tokens;
+  return p.greedy() && !sequence.wants_its_logits && !sequence.filter && p.n_logprobs < 0 && p.logit_bias.empty() && p.dry_multiplier == 0.0f && sequence.n_generated() >= p.min_tokens;
+}
+
+// Whether what the device found in its row is after its penalties; it may have none.
+bool Engine::State::is_penalised(const Sequence& sequence, const Step& step, int logit_row) const {
+  return !sequence.params.penalties().any() || step.draw_of()[logit_row].penalties.any();
 }
 
 // Where the device can, it picks out the largest logits, from which most requests are sampled.
 void Engine::State::find_top_logits(const Flight& flight) {
   tops = ledger.watched_tops();
   if (flight.step.draws() && tops) return;
-  const bool wanted = std::any_of(flight.plan.grants.begin(), flight.plan.grants.end(), [&](const Grant& grant) {
-    if (!grant.sequence) return false;
+  bool wanted = false;
+  for (size_t i = 0; i < flight.plan.grants.size() && !wanted; ++i) {
+    const Grant& grant = flight.plan.grants[i];
+    if (!grant.sequence || grant.n_tokens != grant.sequence->n_to_compute()) continue;
     const Sequence& sequence = *grant.sequence;
-    return grant.n_tokens == sequence.n_to_compute() && !sequence.filter && !takes_the_largest(sequence) && Sampler::top_may_decide(sequence.params, TopLogits::kMost);
-  });
+    const bool has_peak = takes_the_largest(sequence) && is_penalised(sequence, flight.step, flight.step.last_logit_row(flight.step.seqs()[i]));
+    wanted = !sequence.filter && !has_peak && Sampler::top_may_decide(sequence.params, TopLogits::kMost, false);
+  }
   tops = wanted ? ledger.top_logits(workspace.logits.slice_rows(0, flight.step.n_logits())) : nullptr;
 }
 
@@ -105,17 +110,19 @@ SampleInput Engine::State::input_of(Sequence& sequence) {
 }
 
 // From what the device picked out of the row, where that is enough. What is not a number goes the long way, to the sampler's words for it.
-std::optional<Sampled> Engine::State::decide(Sequence& sequence, int logit_row) {
-  const Peak peak = peaks && takes_the_largest(sequence) ? peaks[logit_row] : Peak{-1, 0};
+std::optional<Sampled> Engine::State::decide(Sequence& sequence, const Step& step, int logit_row) {
+  const Peak peak = peaks && takes_the_largest(sequence) && is_penalised(sequence, step, logit_row) ? peaks[logit_row] : Peak{-1, 0};
   if (peak.token >= 0 && std::isfinite(peak.logit)) return Sampled{.token = peak.token};
   if (!tops || tops[logit_row].n_found <= 0 || sequence.filter || sequence.wants_its_logits) return std::nullopt;
+  SampleInput input = input_of(sequence);
+  input.is_penalised = step.draws() && step.draw_of()[logit_row].penalties.any();      // otherwise they were picked out of the row afterwards
   top.clear();
   for (int i = 0; i < tops[logit_row].n_found; ++i) top.push_back({tops[logit_row].top[i].token, tops[logit_row].top[i].logit});
-  return sampler.sample_top(top, input_of(sequence));
+  return sampler.sample_top(top, input);
 }
 
-Sampled Engine::State::sample(Sequence& sequence, int logit_row) {
-  if (const auto decided = decide(sequence, logit_row)) return *decided;
+Sampled Engine::State::sample(Sequence& sequence, const Step& step, int logit_row) {
+  if (const auto decided = decide(sequence, step, logit_row)) return *decided;
   ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
   return sampler.sample(logits, input_of(sequence));
 }
@@ -133,7 +140,7 @@ Event Engine::State::next_token(Sequence& sequence, const Step& step, int logit_
     return event;
   }
   try {
-    event.sampled.push_back(decided ? *decided : sample(sequence, logit_row));
+    event.sampled.push_back(decided ? *decided : sample(sequence, step, logit_row));
     if (sequence.filter) sequence.filter->accept(event.sampled.back().token);
   } catch (const std::exception& error) {    // a filter's may be of any kind, and is this request's alone
     fail_request(event, step, sequence, error.what());

@@ -1,9 +1,9 @@
 // Running ahead: while a step is under way, the next one is planned and submitted behind it, so that the device goes from one to the other without waiting for the host.
-// It is done where the next step is sure to be: everybody who runs has caught up with its tokens and goes on with the largest logit, or one drawn from the largest, which the
-// device finds and looks up on its own (step.h); nobody could be admitted, no page has to be taken from anybody, and no rotary angles change. Who is known to end with the
-// step under way (max_tokens, the context) is not part of the next one. Who turns out to have ended (a stop token, a cancellation), or to go on with another token than the
-// device drew, has had a row in it for nothing: nobody collects it. What that row wrote lies behind the last token in pages that only steps after it can get, for at the time
-// of any other plan no step is under way.
+// It is done where the next step is sure to be: everybody who runs has caught up with its tokens and goes on with the largest logit, or one drawn from the largest, after its
+// penalties, which the device finds and looks up on its own (step.h); nobody could be admitted, no page has to be taken from anybody, and no rotary angles change. Who is
+// known to end with the step under way (max_tokens, the context) is not part of the next one. Who turns out to have ended (a stop token, a cancellation), or to go on with
+// another token than the device drew, has had a row in it for nothing: nobody collects it. What that row wrote lies behind the last token in pages that only steps after it
+// can get, for at the time of any other plan no step is under way.
 //
 //   step()          the host                                                   the device
 //     n             plans n, submits it; plans n + 1, submits it; waits for n  n
@@ -24,15 +24,14 @@ void Engine::State::run_ahead() {
   next.plan.grants.clear();
   next.plan.out_of_memory.clear();
   next.plan.slice = {};
-  int n_ending = 0, n_logits = 0;
+  int n_ending = 0;
   for (size_t i = 0; i < now.plan.grants.size(); ++i) {
     const StepSeq& rows = now.step.seqs()[i];
-    while (n_logits < now.step.n_logits() && now.step.logit_rows()[n_logits] < rows.first_row + rows.n_rows) ++n_logits;
     Sequence* const sequence = now.plan.grants[i].sequence;
     if (!sequence) continue;
-    if (!may_go_on_unseen(*sequence, rows)) return;
+    if (!may_go_on_unseen(*sequence, now.step, rows)) return;
     if (ends_with_next_token(*sequence)) n_ending++;
-    else next.plan.grants.push_back({.sequence = sequence, .n_tokens = 1, .follows = n_logits - 1});
+    else next.plan.grants.push_back({.sequence = sequence, .n_tokens = 1, .follows = now.step.last_logit_row(rows)});
   }
   if (!scheduler.plan_ahead(next.plan, n_ending)) return;
   next.began = began;
@@ -42,9 +41,9 @@ void Engine::State::run_ahead() {
 }
 
 // Whether it has caught up with its tokens, and the host need not see more of the step under way than where its last row is largest.
-bool Engine::State::may_go_on_unseen(const Sequence& sequence, const StepSeq& rows) const {
-  return rows.n_context == sequence.n_known() && (takes_the_largest(sequence) || may_be_drawn(sequence)) && !sequence.wants_all_logits && !sequence.wants_embedding && sequence.n_prompt_logprobs < 0 &&
-         (ends_with_next_token(sequence) || model->rope_class(sequence.n_known() + 1) == sequence.track.rope_class);
+bool Engine::State::may_go_on_unseen(const Sequence& sequence, const Step& step, const StepSeq& rows) const {
+  return rows.n_context == sequence.n_known() && (takes_the_largest(sequence) || may_be_drawn(sequence)) && is_penalised(sequence, step, step.last_logit_row(rows)) &&
+         !sequence.wants_all_logits && !sequence.wants_embedding && sequence.n_prompt_logprobs < 0 && (ends_with_next_token(sequence) || model->rope_class(sequence.n_known() + 1) == sequence.track.rope_class);
 }
 
 bool Engine::State::ends_with_next_token(const Sequence& sequence) const {
@@ -52,24 +51,28 @@ bool Engine::State::ends_with_next_token(const Sequence& sequence) const {
   return (max_tokens >= 0 && sequence.n_generated() + 1 >= max_tokens) || sequence.n_known() + 1 >= budget.max_context;
 }
 
-// Whether the device can draw its next token from the largest logits. It need not get it right: the host draws again when it collects the step.
+// Whether the device can draw its next token from the largest logits, after its penalties. It need not get it right: the host draws again when it collects the step.
 bool Engine::State::may_be_drawn(const Sequence& sequence) const {
   const SamplingParams& p = sequence.params;
-  return !p.greedy() && !sequence.wants_its_logits && !sequence.filter && Sampler::top_may_decide(p, TopLogits::kMost) && p.top_k < model->n_vocab && p.repetition_penalty == 1.0f &&
-         p.presence_penalty == 0.0f && p.frequency_penalty == 0.0f && p.typical_p >= 1.0f && p.xtc_probability <= 0.0f && p.dynatemp_range <= 0.0f &&
-         sequence.n_generated() >= p.min_tokens;
+  return !p.greedy() && !sequence.wants_its_logits && !sequence.filter && Sampler::top_may_decide(p, TopLogits::kMost, true) && p.top_k < model->n_vocab &&
+         p.typical_p >= 1.0f && p.xtc_probability <= 0.0f && p.dynatemp_range <= 0.0f && sequence.n_generated() >= p.min_tokens;
 }
 
 void Engine::State::write_draws(Flight& flight) const {
-  int n_logits = 0;
+  Step& step = flight.step;
   for (size_t i = 0; i < flight.plan.grants.size(); ++i) {
-    const auto& [sequence, n_tokens, follows] = flight.plan.grants[i];
-    const StepSeq& rows = flight.step.seqs()[i];
-    while (n_logits < flight.step.n_logits() && flight.step.logit_rows()[n_logits] < rows.first_row + rows.n_rows) ++n_logits;
-    if (rows.n_context < rows.n_known || !may_be_drawn(*sequence)) continue;
-    const SamplingParams& p = sequence->params;
-    flight.step.set_draw(n_logits - 1, {.u = uniform(sequence->seed, uint64_t(sequence->n_generated()) + (follows >= 0)), .sharpness = 1.0 / p.temperature, .top_p = p.top_p, .min_p = p.min_p,
-                                        .top_k = p.top_k});
+    Sequence& sequence = *flight.plan.grants[i].sequence;
+    const StepSeq& rows = step.seqs()[i];
+    const bool is_drawn = may_be_drawn(sequence);
+    if (rows.n_context < rows.n_known || (!is_drawn && !takes_the_largest(sequence))) continue;
+    const SamplingParams& p = sequence.params;
+    Draw draw;
+    if (is_drawn)
+      draw = {.u = uniform(sequence.seed, uint64_t(rows.n_known - sequence.n_prompt)), .sharpness = 1.0 / p.temperature, .top_p = p.top_p, .min_p = p.min_p, .top_k = p.top_k};
+    const std::optional<Penalties> penalties = add_penalties(step, sequence, rows.n_known);
+    if (!penalties) continue;                          // the host will apply them
+    draw.penalties = *penalties;
+    step.set_draw(step.last_logit_row(rows), draw);
   }
 }
 

@@ -104,36 +104,38 @@ void Sampler::adjust(std::span<float> logits, const SampleInput& input) {
 template <class At>
 void Sampler::penalise(const At& at, const SampleInput& input) {
   const SamplingParams& params = input.params;
-  if (params.repetition_penalty != 1.0f) {
+  if (input.is_penalised) return;
+  const Penalties penalties = params.penalties();
+  if (penalties.repetition != 1.0f) {
     const size_t n = params.penalty_last_n < 0 ? input.history.size() : std::min(input.history.size(), size_t(params.penalty_last_n));
     const std::span<const int32_t> seen = input.history.last(n);
     for (const int32_t token : seen) {
       if (counts_[token]++ > 0) continue;
-      if (float* const x = at(token)) *x = *x > 0 ? *x / params.repetition_penalty : *x * params.repetition_penalty;
+      if (float* const x = at(token)) *x = penalised(*x, penalties, true, 0);
     }
     for (const int32_t token : seen) counts_[token] = 0;
   }
-  if (params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f) {
+  if (penalties.presence != 0.0f || penalties.frequency != 0.0f) {
     const std::span<const int32_t> generated = input.history.subspan(input.n_prompt);
     for (const int32_t token : generated) counts_[token]++;
     for (const int32_t token : generated) {
       if (counts_[token] == 0) continue;
-      if (float* const x = at(token)) *x -= params.presence_penalty + params.frequency_penalty * float(counts_[token]);
+      if (float* const x = at(token)) *x = penalised(*x, penalties, false, counts_[token]);
       counts_[token] = 0;
     }
   }
 }
 
-bool Sampler::top_may_decide(const SamplingParams& p, int n_top) {
+bool Sampler::top_may_decide(const SamplingParams& p, int n_top, bool is_penalised) {
   return (p.greedy() || (p.top_k > 0 && p.top_k <= n_top && p.mirostat == 0 && p.top_n_sigma <= 0.0f)) && p.n_logprobs < 0 && p.logit_bias.empty() && p.dry_multiplier == 0.0f &&
-         p.repetition_penalty >= 1.0f && p.presence_penalty >= 0.0f && p.frequency_penalty >= 0.0f;
+         (is_penalised || (p.repetition_penalty >= 1.0f && p.presence_penalty >= 0.0f && p.frequency_penalty >= 0.0f));
 }
 
 // What is not among them is at most as large as the last of them, and penalties and bans only lower: those that stay above it are the largest of all.
 std::optional<Sampled> Sampler::sample_top(std::span<const TokenLogprob> top, const SampleInput& input) {
   const SamplingParams& params = input.params;
   const size_t n_needed = params.greedy() ? 1 : size_t(params.top_k);
-  if (!top_may_decide(params, int(top.size())) || !input.allowed.empty() || top.empty() || !std::isfinite(top.front().logprob)) return std::nullopt;
+  if (!top_may_decide(params, int(top.size()), input.is_penalised) || !input.allowed.empty() || top.empty() || !std::isfinite(top.front().logprob)) return std::nullopt;
   if (!params.greedy() && n_needed >= counts_.size()) return std::nullopt;      // no cut at all: drawn in the order of tokens
   const bool is_all = top.size() == counts_.size();
   const float floor = top.back().logprob;

@@ -25,6 +25,7 @@ struct SampleInput {
   std::span<const int32_t> banned = {};      // ids that may not be chosen now (eos before min_tokens)
   std::span<const uint32_t> allowed = {};    // a filter's mask, see TokenFilter; empty: all are allowed
   float* mirostat_mu = nullptr;              // the sequence's, where params.mirostat: 2 * tau before its first token
+  bool is_penalised = false;                 // repetition, presence and frequency penalties have been applied to the logits already
 };
 
 class Sampler {
@@ -37,7 +38,7 @@ class Sampler {
   // have a say, or when there is something to complain about. A device finds them, so that the row need not come to the host.
   std::optional<Sampled> sample_top(std::span<const TokenLogprob> top, const SampleInput& input);
   // Whether there are logits of the model for which they decide: cut at top-k or greedy, and nothing raises a logit or looks at all of them.
-  static bool top_may_decide(const SamplingParams& params, int n_top);
+  static bool top_may_decide(const SamplingParams& params, int n_top, bool is_penalised);
 
  private:
   struct Candidate { int32_t token; double order, weight; };   // weight: probability times a factor common to all; order: what a cut sorts by

@@ -1,5 +1,7 @@
 #include "sequence/batch.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace ridge {
@@ -38,6 +40,19 @@ void fill_step(Step& step, std::span<const Grant> grants, int page_size, const R
     else for (int position = first; position < n_context; ++position)
       step.add_token(sequence.tokens[position], position, index, sequence.asks_for_logits(position));
   }
+}
+
+std::optional<Penalties> add_penalties(Step& step, Sequence& sequence, int n_known) {
+  CHECK(n_known == sequence.n_known() || n_known == sequence.n_known() + 1);
+  Penalties penalties = sequence.params.penalties();
+  if (!penalties.any()) return penalties;
+  const int last_n = penalties.repetition == 1.0f ? 0 : sequence.params.penalty_last_n;
+  const std::span<const TokenCount> counts = sequence.counts.follow(sequence.tokens, sequence.n_prompt, last_n < 0 ? 0 : std::max(0, n_known - last_n));
+  if (step.n_counts() + int(counts.size()) > step.limits().max_counts) return std::nullopt;
+  penalties.n_counts = int(counts.size());
+  penalties.first_count = step.add_counts(counts);
+  penalties.counts_own = n_known > sequence.n_known();
+  return penalties;
 }
 
 }  // namespace ridge

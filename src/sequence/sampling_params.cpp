@@ -13,6 +13,10 @@ void check_range(const char* name, float value, float low, float high) {
 
 }  // namespace
 
+Penalties SamplingParams::penalties() const {
+  return {.repetition = penalty_last_n == 0 ? 1.0f : repetition_penalty, .presence = presence_penalty, .frequency = frequency_penalty};
+}
+
 void SamplingParams::validate() const {
   check_range("temperature", temperature, 0.0f, 100.0f);
   if (top_k < 0) fail("top_k = {}: must be 0 (off) or more", top_k);

@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "backend/step.h"
+
 namespace ridge {
 
 struct SequenceBreakers;                     // text/sequence_breakers.h
@@ -36,6 +38,7 @@ struct SamplingParams {
   int n_logprobs = -1;                       // -1: none; 0: the chosen token's; k: the k likeliest beside it
 
   bool greedy() const { return temperature <= 0.0f || (top_k == 1 && mirostat == 0); }
+  Penalties penalties() const;               // without the tokens they count
   void validate() const;                     // throws Error naming the field, the value and the allowed range
 };
 

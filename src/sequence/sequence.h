@@ -11,6 +11,7 @@
 #include "kv/cache.h"
 #include "kv/prefix_place.h"
 #include "sequence/sampling_params.h"
+#include "sequence/token_counts.h"
 #include "text/token_filter.h"
 
 namespace ridge {
@@ -44,6 +45,7 @@ struct Sequence {
   std::shared_ptr<TokenFilter> filter;       // of what may come next; may be null
   std::shared_ptr<const Adapter> adapter;    // null: the base model
   float mirostat_mu = 0;
+  TokenCounts counts;                        // of its tokens, where a device applies its penalties
   bool wants_its_logits = false;             // where its last row was largest did not decide on its next token: the row itself must be looked at
   int n_preempted = 0;
   int priority = 0;                          // smaller is served earlier, where the policy says so

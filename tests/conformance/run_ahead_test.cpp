@@ -22,6 +22,21 @@ Draw draw_of(size_t i, int r) {
           .top_k = pick(rng, {1, 2, 7, 40, 255, 256})};
 }
 
+// What row r of step i has penalties for: a third of all tokens. Its own is one more, which the list has where it is known.
+Penalties penalties_of(Step& step, size_t i, int r, int32_t own) {
+  std::vector<TokenCount> counts;
+  bool is_listed = own < 0;
+  for (int32_t t = int32_t(i + size_t(r)) % 3; t < kVocab; t += 3) {
+    TokenCount& count = counts.emplace_back(TokenCount{.token = t});
+    count.is_recent = t % 2 == 0 || t == own;
+    count.n_generated = uint32_t(t % 5 + (t == own));
+    is_listed |= t == own;
+  }
+  if (!is_listed) counts.push_back({.token = own, .is_recent = 1, .n_generated = 1});
+  const int first = step.add_counts(counts);
+  return {.repetition = 1.3f, .presence = 0.5f, .frequency = 0.2f, .first_count = first, .n_counts = int(counts.size()), .counts_own = own < 0};
+}
+
 // What a Draw says, of the largest logits in order: the first and the last that may be chosen, where sums are rounded in one way or the other.
 std::pair<int, int> places_of(const TopLogits& tops, const Draw& draw) {
   const int k = std::min(draw.top_k, tops.n_found);
@@ -41,7 +56,7 @@ std::pair<int, int> places_of(const TopLogits& tops, const Draw& draw) {
 
 // Row r of a step has the token that row r + 1 of the step before chose. Every seventh step has one op more, which changes nothing: a captured graph does not serve it.
 // sizes: rows of each step, from which those of the next come.
-Chain run_chain(Backend& backend, const OwnedWeight& table_of, const OwnedWeight& head_of, const std::vector<int>& sizes, bool ahead, bool draws) {
+Chain run_chain(Backend& backend, const OwnedWeight& table_of, const OwnedWeight& head_of, const std::vector<int>& sizes, bool ahead, bool draws, bool penalises) {
   const int most = *std::max_element(sizes.begin(), sizes.end());
   const Weight table = backend.prepare_table(table_of.stored), head = backend.prepare(head_of.stored, kFloat);
   const Tensor x = backend.allocate_f32(most, kWidth), logits = backend.allocate_f32(most, kVocab);
@@ -52,7 +67,7 @@ Chain run_chain(Backend& backend, const OwnedWeight& table_of, const OwnedWeight
   std::vector<std::unique_ptr<Step>> steps;                                  // as long as they are under way
   const auto submit = [&](size_t i) {
     const int n = sizes[i], n_before = i > 0 ? sizes[i - 1] : 0;
-    Step& step = *steps.emplace_back(std::make_unique<Step>(StepLimits{.max_tokens = most, .max_seqs = 1, .max_logits = most, .max_pages = 1}));
+    Step& step = *steps.emplace_back(std::make_unique<Step>(StepLimits{.max_tokens = most, .max_seqs = 1, .max_logits = most, .max_pages = 1, .max_counts = most * 1002}));
     step.clear();
     step.set_page_size(64);
     step.add_seq({.slot = 0, .first_row = 0, .n_rows = n, .n_context = n, .rope_row = 0, .first_page = {}});
@@ -60,7 +75,11 @@ Chain run_chain(Backend& backend, const OwnedWeight& table_of, const OwnedWeight
       const int from = i > 0 ? (r + 1) % n_before : 0;
       step.add_token(i == 0 ? 7 * r : ahead ? -1 - from : std::max(0, chain.tokens[i - 1][size_t(from)]), r, 0, true);
     }
-    for (int r = 0; draws && r < n; ++r) step.set_draw(r, draw_of(i, r));
+    for (int r = 0; r < n; ++r) {
+      Draw draw = draws ? draw_of(i, r) : Draw{};
+      if (penalises && r % 4 != 1) draw.penalties = penalties_of(step, i, r, step.tokens()[size_t(r)]);
+      step.set_draw(r, draw);
+    }
     backend.begin(step);
     backend.run(Embed{.out = x.slice_rows(0, n), .table = &table});
     if (i % 7 == 6) backend.run(ScaleCap{.x = x.slice_rows(0, n), .scale = 1.0f});
@@ -105,8 +124,8 @@ void expect_the_same_ahead(const std::function<std::unique_ptr<Backend>()>& make
   values.row(14)[3] = NAN;                                                   // the third row's first token: what follows it is anybody's guess, and nobody else's
   const auto table = encode(values, FormatId::f32), head = encode(random_matrix(rng, kVocab, kWidth), FormatId::bf16);
   for (const auto& sizes : {std::vector<int>(20, 1), std::vector<int>(20, 5), std::vector<int>{40, 40, 3, 3, 3, 3, 3, 3, 3, 3, 9, 9, 9, 1, 1, 1, 1}}) {
-    for (const bool draws : {false, true}) {
-      const Chain plain = run_chain(*make(), *table, *head, sizes, false, draws), ahead = run_chain(*make(), *table, *head, sizes, true, draws);
+    for (const auto& [draws, penalises] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+      const Chain plain = run_chain(*make(), *table, *head, sizes, false, draws, penalises), ahead = run_chain(*make(), *table, *head, sizes, true, draws, penalises);
       ASSERT_EQ(ahead.tokens, plain.tokens);
       EXPECT_TRUE(ahead == plain);
       if (sizes[0] > 2) {

@@ -79,6 +79,25 @@ inline BothWays expect_the_same(const Checkpoint& checkpoint, EngineOptions opti
   return both;
 }
 
+// Each penalty, all together, over a few tokens, and such that raise logits; 0 and from 6 on: none.
+inline void penalise(SamplingParams& p, size_t which) {
+  if (which == 1 || which == 4 || which == 5) p.repetition_penalty = 1.4f;
+  if (which == 2 || which == 4) p.presence_penalty = 0.9f;
+  if (which == 3 || which == 4) p.frequency_penalty = 1.2f;
+  if (which == 5) p.penalty_last_n = 5, p.presence_penalty = -0.4f;
+}
+
+// Requests with and without penalties, greedy and sampled.
+inline std::vector<Request> with_penalties(std::mt19937& random, int n_vocab) {
+  std::vector<Request> requests;
+  for (size_t i = 0; i < 12; ++i) {
+    SamplingParams& p = requests.emplace_back(greedy(text_of(random, 3 + 4 * int(i), n_vocab), 36 + int(i))).params;
+    penalise(p, i / 2);
+    if (i % 2) p.temperature = 0.7f, p.top_k = 50, p.top_p = 0.95f, p.seed = i;
+  }
+  return requests;
+}
+
 // A request that ends, by a stop id, with its n-th token or before; of those it would give without.
 inline Request stopped(const Request& request, const std::vector<int32_t>& answer, size_t n) {
   Request with_stop = request;

@@ -9,25 +9,34 @@
 namespace ridge {
 namespace {
 
-class RunAheadOf : public testing::TestWithParam<std::pair<std::string, std::string>> {};       // (device, model)
+class RunAheadOf : public testing::TestWithParam<std::pair<std::string, std::string>> {          // (device, model)
+ protected:
+  void SetUp() override {
+    const auto& [device, name] = GetParam();
+    std::string folder;
+    for (const char* root : {RIDGE_SOURCE_DIR "/tests/data/golden/", RIDGE_SOURCE_DIR "/../shared/golden/"})
+      if (folder.empty() && std::filesystem::is_directory(root + name)) folder = root + name;
+    if (folder.empty()) GTEST_SKIP() << "no golden checkpoint " << name << " beside the project";
+    if (const std::string reason = device == "cuda" ? cuda_unavailable_reason() : ""; !reason.empty()) GTEST_SKIP() << reason;
+    set_log_level(LogLevel::error);
+    checkpoint = open_checkpoint(folder);
+    o.device = device;
+    o.n_threads = 1;
+    if (device == "cpu") o.activations = FormatId::f32;
+    o.max_seqs = 8;
+    o.max_batch_tokens = 128;
+    o.page_size = 16;
+    o.max_context = 160;
+    o.kv_bytes = int64_t{1} << 28;
+    o.prefix_cache = true;
+  }
+  void TearDown() override { set_log_level(LogLevel::info); }
+
+  Checkpoint checkpoint;
+  EngineOptions o;
+};
 
 TEST_P(RunAheadOf, ARealFamily) {
-  const auto& [device, name] = GetParam();
-  std::string folder;
-  for (const char* root : {RIDGE_SOURCE_DIR "/tests/data/golden/", RIDGE_SOURCE_DIR "/../shared/golden/"})
-    if (folder.empty() && std::filesystem::is_directory(root + name)) folder = root + name;
-  if (folder.empty()) GTEST_SKIP() << "no golden checkpoint " << name << " beside the project";
-  if (const std::string reason = device == "cuda" ? cuda_unavailable_reason() : ""; !reason.empty()) GTEST_SKIP() << reason;
-  set_log_level(LogLevel::error);
-  const Checkpoint checkpoint = open_checkpoint(folder);
-  EngineOptions o{.device = device, .n_threads = 1};
-  if (device == "cpu") o.activations = FormatId::f32;
-  o.max_seqs = 8;
-  o.max_batch_tokens = 128;
-  o.page_size = 16;
-  o.max_context = 160;
-  o.kv_bytes = int64_t{1} << 28;
-  o.prefix_cache = true;
   o.run_ahead = false;
   Engine alone(checkpoint, o);
   std::mt19937 random(9);
@@ -46,9 +55,30 @@ TEST_P(RunAheadOf, ARealFamily) {
     if (n_steps == 0) is_second = false;
     if (n_steps == 0) at_once(requests)(engine, 0);
     else if (engine.idle() && !std::exchange(is_second, true)) at_once(next)(engine, 0);
-  }, name);
+  }, GetParam().second);
   EXPECT_GT(both.ahead_stats.n_ahead, 20);
-  set_log_level(LogLevel::info);
+}
+
+TEST_P(RunAheadOf, WithPenalties) {
+  o.max_seqs = 12;
+  o.run_ahead = false;
+  Engine plain(checkpoint, o);
+  std::mt19937 random(12);
+  const std::vector<Request> requests = with_penalties(random, plain.model().n_vocab);
+  const BothWays both = expect_the_same(checkpoint, o, at_once(requests), "all of them");
+  EXPECT_GT(both.ahead_stats.n_ahead, 20);
+  for (const size_t i : {8u, 9u}) {
+    const BothWays alone = expect_the_same(checkpoint, o, at_once({requests[i]}), "alone");
+    EXPECT_GT(alone.ahead_stats.n_ahead, 20);
+    EXPECT_EQ(alone.ahead.tokens.at(1), both.plain.tokens.at(i + 1));
+  }
+  o.run_ahead = true;
+  Engine ahead(checkpoint, o);
+  EXPECT_EQ(serve(ahead, [&](Engine& engine, int n_steps) {
+    at_once(requests)(engine, n_steps);
+    if (n_steps % 5 == 4) engine.preempt(1 + uint64_t(n_steps) % requests.size());
+  }).tokens, both.plain.tokens) << "preempted";
+  EXPECT_GT(ahead.stats().n_preemptions, 3);
 }
 
 std::vector<std::pair<std::string, std::string>> families(const std::string& device, const std::vector<std::string>& models) {

@@ -129,9 +129,26 @@ TEST_P(RunAhead, TokensDrawnFromTheLargestLogits) {
   }
   const BothWays both = expect_the_same(model.checkpoint(), options(), at_once(requests), "drawn");
   EXPECT_GT(both.ahead_stats.n_ahead, 30);
-  requests[3].params.repetition_penalty = 1.3f;        // what the device does not know of
+  requests[3].params.dry_multiplier = 0.5f;            // what the device does not know of
   requests[3].params.max_tokens = 60;
-  EXPECT_EQ(expect_the_same(model.checkpoint(), options(), at_once({requests[3], requests[4]}), "with a penalty").ahead_stats.n_ahead, 0);
+  EXPECT_EQ(expect_the_same(model.checkpoint(), options(), at_once({requests[3], requests[4]}), "with DRY").ahead_stats.n_ahead, 0);
+}
+
+TEST_P(RunAhead, PenaltiesOnTheDeviceThatChooses) {
+  const TinyModel model;
+  std::mt19937 random(11);
+  const std::vector<Request> requests = with_penalties(random, TinyModel::kVocab);
+  const BothWays both = expect_the_same(model.checkpoint(), options(), at_once(requests), "all of them");
+  EXPECT_GT(both.ahead_stats.n_ahead, 30);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const BothWays alone = expect_the_same(model.checkpoint(), options(), at_once({requests[i]}), fmt::format("request {} alone", i));
+    EXPECT_GE(alone.ahead_stats.n_ahead, requests[i].params.max_tokens - 2) << "request " << i;
+    EXPECT_EQ(alone.ahead.tokens.at(1), both.ahead.tokens.at(i + 1)) << "request " << i;
+    Request without = requests[i];
+    without.params.repetition_penalty = 1.0f, without.params.presence_penalty = without.params.frequency_penalty = 0.0f;
+    Engine engine(model.checkpoint(), options());
+    EXPECT_EQ(serve(engine, at_once({without})).tokens.at(1) != alone.ahead.tokens.at(1), requests[i].params.penalties().any()) << "request " << i;
+  }
 }
 
 TEST_P(RunAhead, WhatIsKeptOfAnswersServesTheNextTurn) {
@@ -213,6 +230,7 @@ TEST_P(RunAhead, AnythingMayHappenBetweenSteps) {
       if (seed == 5) o.swap_bytes = 1 << 20;
       std::vector<Request> requests;
       for (int i = 0; i < 14; ++i) requests.push_back(greedy(text_of(random, 1 + int(random() % 60)), 1 + int(random() % 60)));
+      for (size_t i = 0; i < 14; i += 2) penalise(requests[i].params, i / 2);
       for (int i = 4; i < 8; ++i) requests[size_t(i)].prompt = requests[size_t(i - 4)].prompt, requests[size_t(i)].prompt.push_back(9);
       Engine alone(model.checkpoint(), options());
       std::vector<std::vector<int32_t>> expected;

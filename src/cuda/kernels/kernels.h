@@ -26,6 +26,8 @@ struct Choices {
   Peak* peaks;                               // [2][rows], where the host reads it
   TopLogits* tops;                           // the same, of steps that draw; null before the first of them
   const Draw* draws;                         // by row, in the step's block
+  const TokenCount* counts;                  // the same: the lists of their penalties
+  float* unpenalised;                        // [rows], then by count: logits that penalties change, as they were
   int rows;
 };
 
@@ -66,6 +68,9 @@ void scale_by_position(const ScaleByPosition& op, const Launch& launch);
 void activate(const Activate& op, const Launch& launch);
 void gather_rows(const GatherRows& op, const Launch& launch);
 void scale_cap(const ScaleCap& op, const Launch& launch);
+// Penalties on rows of logits, before the next ones look at them; and back, after them.
+void penalise(const Tensor& rows, const Launch& launch);
+void unpenalise(const Tensor& rows, const Launch& launch);
 // The largest number of each row and where it is (the first among equals), to the tables of the step's turn; token -1 when one of them is NaN. `state`: 16 bytes a row,
 // zero before and after.
 void find_peaks(const Tensor& rows, std::byte* state, const Launch& launch);

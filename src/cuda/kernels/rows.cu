@@ -3,6 +3,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include "cuda/kernels/chosen.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/activation.h"
 #include "cuda/lib/launch.h"
@@ -54,13 +55,10 @@ __device__ float element(const std::byte* row, FormatId format, int64_t i) {
   }
 }
 
-// A negative number refers to what the step before chose (backend/step.h).
 __global__ void embed_kernel(Tensor out, Tensor table, FormatId format, const int32_t* rows, Choices before, float table_scale, float scale, bool add) {
   follow();
-  const int t = blockIdx.x, turn = *before.turn;
-  int32_t id = rows[t];
-  if (id < 0) id = before.tokens ? max(0, before.tokens[(1 - turn) * before.rows + min(-1 - id, before.rows - 1)]) : 0;
-  const std::byte* row = table.data + int64_t{id} * table.stride;
+  const int t = blockIdx.x;
+  const std::byte* row = table.data + int64_t{named_token(rows[t], before)} * table.stride;
   float* to = reinterpret_cast<float*>(out.data + t * out.stride);
   for (int64_t i = threadIdx.x; i < out.cols; i += blockDim.x) {
     const float v = element(row, format, i) * table_scale * scale;
