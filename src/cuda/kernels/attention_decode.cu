@@ -83,29 +83,34 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T, kDi
   const int first_new = seq.n_context - seq.n_rows, first_row = seq.first_row;      // from here on this step writes K and V
   const int page_bits = 31 - __clz(op.kv.page_size), page_mask = op.kv.page_size - 1;
 
-  [[maybe_unused]] int32_t tile_pages = 0;                                  // fp8: of the tile that is fetched
-  if constexpr (kIsFp8<T>) tile_pages = pages_of_tile(pages, max(tile, lowest), op.kv.page_size, seen, lane);
+  // Of the tile that is fetched: looked up one after the other, as they are wanted, the pages of a tile took eight trips to the table a plane.
+  int32_t tile_pages = pages_of_tile(pages, max(tile, lowest), op.kv.page_size, seen, lane);
   // The old or the new positions of a tile; what is not seen becomes zeros.
   enum class Which { all, old, fresh };
   const auto fetch = [&](int plane, std::byte* to, int tile, Which which) {
-    // A page begins at a multiple of 16 positions: one lookup for the copies of 16.
+    // A page begins at a multiple of 16 positions: one lookup for the copies of 16. A tile that is old and seen as a whole, as most are, needs no question for each.
     constexpr int kAtOnce = kThreads / kChunks, kStep = kAtOnce > 16 ? kAtOnce : 16;
     const int c = int(threadIdx.x) % kChunks, r0 = int(threadIdx.x) / kChunks;
+    const auto for_each = [&](auto&& copy) {
 #pragma unroll
-    for (int j = 0; j < kFlashTile / kStep; ++j) {
-      const int first = j * kStep + r0 / 16 * 16, p0 = tile * kFlashTile + first;
-      const std::byte* from = op.kv.base;
-      const auto in_page = [&](int32_t page) { return op.kv.plane(plane, page) + int64_t{(kv_head << page_bits) + (p0 & page_mask)} * kRowBytes + c * 16; };
-      if constexpr (kIsFp8<T>) from = in_page(__shfl_sync(0xffffffffu, tile_pages, first / 16));
-      else if (p0 < seen.to && p0 + 16 > seen.from) from = in_page(pages[p0 >> page_bits]);
+      for (int j = 0; j < kFlashTile / kStep; ++j) {
+        const int first = j * kStep + r0 / 16 * 16, p0 = tile * kFlashTile + first;
+        const std::byte* const from = op.kv.plane(plane, __shfl_sync(0xffffffffu, tile_pages, first / 16)) + int64_t{(kv_head << page_bits) + (p0 & page_mask)} * kRowBytes + c * 16;
 #pragma unroll
-      for (int i = 0; i < kStep / kAtOnce; ++i) {
-        const int r = i * kAtOnce + r0 % 16, p = p0 + r, at = first + r;
-        const bool valid = p >= seen.from && p < seen.to, fresh = valid && p >= first_new;
-        const int place = kIsFp8<T> ? fp8_place<kDim>(at, c) : at * kRowBytes + ((c ^ (at & 7)) << 4);
-        if (which == Which::all || fresh == (which == Which::fresh)) copy_chunk(to + place, valid ? from + r * kRowBytes : op.kv.base, valid);
+        for (int i = 0; i < kStep / kAtOnce; ++i) {
+          const int r = i * kAtOnce + r0 % 16, at = first + r;
+          copy(to + (kIsFp8<T> ? fp8_place<kDim>(at, c) : at * kRowBytes + ((c ^ (at & 7)) << 4)), from + r * kRowBytes, p0 + r);
+        }
       }
+    };
+    if (tile * kFlashTile >= seen.from && (tile + 1) * kFlashTile <= first_new) {
+      if (which != Which::fresh) for_each([](std::byte* to, const std::byte* from, int) { copy_chunk(to, from); });
+      return;
     }
+    for_each([&](std::byte* to, const std::byte* from, int p) {
+      const bool valid = p >= seen.from && p < seen.to, fresh = valid && p >= first_new;
+      if (which == Which::all || fresh == (which == Which::fresh)) copy_chunk(to, valid ? from : op.kv.base, valid);
+    });
   };
   // fp8: the scales of a tile, four positions a lane of the first warp. Four that this step writes to are not copied as one: old ones are loaded, what is not
   // seen becomes 0, and new ones are left to project() or, with `fresh`, loaded too.
@@ -199,9 +204,7 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T, kDi
   [[maybe_unused]] int turn = 0;
   for (bool first = true; tile >= lowest; tile -= gridDim.x, first = false) {
     const int start = tile * kFlashTile;
-    if constexpr (kIsFp8<T>) {
-      if (tile - int(gridDim.x) >= lowest) tile_pages = pages_of_tile(pages, tile - int(gridDim.x), op.kv.page_size, seen, lane);
-    }
+    if (kHas == Has::many && tile - int(gridDim.x) >= lowest) tile_pages = pages_of_tile(pages, tile - int(gridDim.x), op.kv.page_size, seen, lane);
     if constexpr (kRotates) {
       if (first || start + kFlashTile > first_new) project(tile, first, turn);
     }
