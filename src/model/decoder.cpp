@@ -100,7 +100,7 @@ void name_ops(const Model& model, Backend& backend, const Step& step, Workspace&
 
   if (n_logits > 0) {
     const Tensor normed = workspace.normed.slice_rows(0, n_logits), logits = workspace.logits.slice_rows(0, n_logits);
-    if (const Tensor gathered = workspace.gathered.slice_rows(0, n_logits); stream.x.data != gathered.data) {
+    if (const Tensor gathered = workspace.gathered.slice_rows(0, n_logits); n_logits < n_tokens && stream.x.data != gathered.data) {
       pass.run(GatherRows{.out = gathered, .x = stream.x, .pending = stream.pending, .pending_scale = stream.pending_scale});
       stream = {.x = gathered};
     }

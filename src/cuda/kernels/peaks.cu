@@ -7,7 +7,7 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int kThreads = 256, kPiece = 4096;
+constexpr int kThreads = 512, kPiece = 4 * kThreads;
 
 struct RowState { unsigned long long key; uint32_t n_done, unused; };
 
@@ -16,9 +16,11 @@ __global__ void __launch_bounds__(kThreads) peaks_kernel(Choices to, Tensor rows
   follow();
   const int row = blockIdx.y, first = blockIdx.x * kPiece, last = min(first + kPiece, int(rows.cols));
   const float* x = reinterpret_cast<const float*>(rows.data + row * rows.stride);
+  const int at = *to.turn * to.rows + row;
   unsigned long long key = 0;
-#pragma unroll 4
-  for (int i = first + threadIdx.x; i < last; i += kThreads) key = max(key, (unsigned long long)ordered(__ldcg(x + i)) << 32 | (0xFFFFFFFFu - uint32_t(i)));
+#pragma unroll
+  for (int i = first + threadIdx.x; i < first + kPiece; i += kThreads)
+    if (i < last) key = max(key, (unsigned long long)ordered(__ldcg(x + i)) << 32 | (0xFFFFFFFFu - uint32_t(i)));
 #pragma unroll
   for (int d = 16; d > 0; d /= 2) key = max(key, __shfl_xor_sync(0xffffffffu, key, d));
   if (threadIdx.x % 32 == 0) warp_keys[threadIdx.x / 32] = key;
@@ -32,8 +34,7 @@ __global__ void __launch_bounds__(kThreads) peaks_kernel(Choices to, Tensor rows
   const unsigned long long top = atomicExch(&state.key, 0ull);
   state.n_done = 0;
   const uint32_t number = uint32_t(top >> 32), place = 0xFFFFFFFFu - uint32_t(top);
-  const Peak peak = number == kNan ? Peak{-1, 0.0f} : Peak{int32_t(place), x[place]};
-  const int at = *to.turn * to.rows + row;
+  const Peak peak = number == kNan ? Peak{-1, 0.0f} : Peak{int32_t(place), number_of(number)};
   to.peaks[at] = peak;
   to.tokens[at] = peak.token;
 }

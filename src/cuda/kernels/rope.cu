@@ -18,8 +18,9 @@
 namespace ridge::cuda {
 namespace {
 
+// Made of the step alone, so beside the kernel before it, which it waits for at its end: whoever waits for this one waits for all.
 __global__ void angles_kernel(RopeAngles op, StepView step) {
-  follow();
+  start_dependents();
   const int t = blockIdx.x;
   const StepSeq& seq = step.seqs[step.seq_of[t]];
   const float* freqs = step.rope + (int64_t{seq.rope_row} * step.n_ropes + op.rope) * (step.n_freqs + 1);
@@ -30,6 +31,7 @@ __global__ void angles_kernel(RopeAngles op, StepView step) {
     out[i] = cosf(angle) * factor;
     out[op.n_freqs + i] = sinf(angle) * factor;
   }
+  await_predecessors();
 }
 
 __device__ void put(std::byte* plane, FormatId format, int64_t index, float v) {

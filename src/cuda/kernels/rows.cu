@@ -58,9 +58,9 @@ __device__ float element(const std::byte* row, FormatId format, int64_t i) {
 __global__ void embed_kernel(Tensor out, Tensor table, FormatId format, const int32_t* rows, Choices before, float table_scale, float scale, bool add) {
   follow();
   const int t = blockIdx.x;
-  const std::byte* row = table.data + int64_t{named_token(rows[t], before)} * table.stride;
+  const std::byte* const row = table.data + int64_t{named_token(rows[t], before)} * table.stride;
   float* to = reinterpret_cast<float*>(out.data + t * out.stride);
-  for (int64_t i = threadIdx.x; i < out.cols; i += blockDim.x) {
+  for (int64_t i = blockIdx.y * blockDim.x + threadIdx.x; i < out.cols; i += gridDim.y * blockDim.x) {
     const float v = element(row, format, i) * table_scale * scale;
     to[i] = add ? to[i] + v : v;
   }
@@ -269,7 +269,9 @@ __global__ void scale_cap_kernel(ScaleCap op) {
 
 void embed(const Embed& op, const Launch& l) {
   if (op.out.rows == 0) return;
-  launch_kernel(embed_kernel, op.out.rows, 256, 0, l.stream, op.out, op.table->packed, op.table->packed.format, op.by_position ? l.step.positions : l.step.tokens, l.choices, op.table->scale, op.scale, op.add);
+  // One number a thread where tokens are few: after the other each would cost a trip to memory.
+  const dim3 grid(op.out.rows, op.out.rows <= 32 ? (op.out.cols + 255) / 256 : 1);
+  launch_kernel(embed_kernel, grid, 256, 0, l.stream, op.out, op.table->packed, op.table->packed.format, op.by_position ? l.step.positions : l.step.tokens, l.choices, op.table->scale, op.scale, op.add);
 }
 
 void add_norm(const AddNorm& op, std::byte* tiles, const Lanes& lanes, const Launch& l) {

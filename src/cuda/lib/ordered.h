@@ -14,4 +14,7 @@ __device__ inline uint32_t ordered(float v) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
+// Of what is neither nothing nor a NaN.
+__device__ inline float number_of(uint32_t ordered) { return __uint_as_float(ordered & 0x80000000u ? ordered & 0x7FFFFFFFu : ~ordered); }
+
 }  // namespace ridge::cuda
