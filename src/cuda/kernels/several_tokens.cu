@@ -71,6 +71,11 @@ struct Place {
   }
 };
 
+// Formats that need many instructions a byte, and few registers a unit, whose halves add to the same sums.
+template <class Unit> constexpr bool kPipelined = false;
+template <class Scales> constexpr bool kPipelined<E2m1Unit<Scales>> = true;
+template <> constexpr bool kPipelined<Fp8Unit<false>> = true;
+
 template <class Unit, int RT, int NT>
 __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __grid_constant__ Several f) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -81,7 +86,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   Barrier* const input_arrived = gates + 2 * kLeft;
   Barrier* const input_left = input_arrived + L::kInputs;
   Barrier* const sent = input_left + L::kInputs;                             // the other block's sums to this one
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0), lane = threadIdx.x % 32;     // the compiler sees that a warp agrees on it
   const int rank = blockIdx.x % kCluster, cluster = blockIdx.x / kCluster, n_clusters = gridDim.x / kCluster;
   const int n_steps = (f.n_units + kChains - 1) / kChains;
   start_dependents();
@@ -179,31 +184,77 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       for (int n = 0; n < NT; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) acc[r][n][i] = 0;
+    const auto input = [&] { return reinterpret_cast<const uint4*>(memory + L::kInputsAt + x_slot * L::kInputBytes + chain * NT * 1024) + lane; };
+    const auto leave_slot = [&] {
+      __syncwarp();
+      if (lane == 0) arrive(arrived + kLeft + slot);
+      if (++slot == kSlots) slot = 0, phase ^= 1;
+    };
+    const auto leave_input = [&] {
+      __syncwarp();
+      if (lane == 0) arrive(input_left + x_slot);
+      if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
+    };
+    const int n_own = max(f.n_units - role * kOwnChains - chain + kChains - 1, 0) / kChains;     // steps that the chain has a unit in: all, or all but the last
+    if constexpr (kPipelined<Unit>) {
+      // While one half of a unit is multiplied, the input of the other is on its way to registers, and then the next step's units and first half.
+      struct Step { typename Unit::Held held[RT]; } steps[2];
+      uint4 first[NT], second[NT];
+      const auto load = [&](Step& to) {
+#pragma unroll
+        for (int part = 0; part < L::kParts; ++part) {
+          await(arrived + slot, phase);
+          const std::byte* const units = ring + slot * L::kSlotBytes;
+#pragma unroll
+          for (int r = 0; r < L::kSlotTiles; ++r) to.held[part * L::kSlotTiles + r] = Unit::template load<Staged>(units + r * kOwnChains * Unit::kBytes, lane);
+          leave_slot();
+        }
+        await(input_arrived + x_slot, x_phase);
+#pragma unroll
+        for (int n = 0; n < NT; ++n) first[n] = input()[n * 64];
+      };
+      const auto multiply = [&](const Step& now, Step& next, bool more) {
+#pragma unroll
+        for (int n = 0; n < NT; ++n) second[n] = input()[n * 64 + 32];
+        leave_input();
+#pragma unroll
+        for (int r = 0; r < RT; ++r) Unit::template multiply_half<0>(acc[r], now.held[r], first);
+        if (more) load(next);
+#pragma unroll
+        for (int r = 0; r < RT; ++r) Unit::template multiply_half<1>(acc[r], now.held[r], second);
+      };
+      if (n_own > 0) load(steps[0]);
 #pragma unroll 1
-    for (int step = 0; step < n_steps; ++step) {
-      await(input_arrived + x_slot, x_phase);
-      const uint4* const x = reinterpret_cast<const uint4*>(memory + L::kInputsAt + x_slot * L::kInputBytes + chain * NT * 1024) + lane;
-      uint32_t b[NT][8];
-#pragma unroll
-      for (int n = 0; n < NT; ++n) {
-        const uint4 u = x[n * 64], v = x[n * 64 + 32];
-        put_inputs(b[n], u, v);
+      for (int step = 0; step < n_own; step += 2) {
+        multiply(steps[0], steps[1], step + 1 < n_own);
+        if (step + 1 == n_own) break;
+        multiply(steps[1], steps[0], step + 2 < n_own);
       }
-      const bool there = step * kChains + role * kOwnChains + chain < f.n_units;
+    } else {
+#pragma unroll 1
+      for (int step = 0; step < n_own; ++step) {
+        await(input_arrived + x_slot, x_phase);
+        uint32_t b[NT][8];
 #pragma unroll
-      for (int part = 0; part < L::kParts; ++part) {
-        await(arrived + slot, phase);
-        if (there) {
+        for (int n = 0; n < NT; ++n) {
+          const uint4 u = input()[n * 64], v = input()[n * 64 + 32];
+          put_inputs(b[n], u, v);
+        }
+#pragma unroll
+        for (int part = 0; part < L::kParts; ++part) {
+          await(arrived + slot, phase);
           const std::byte* const units = ring + slot * L::kSlotBytes;
 #pragma unroll
           for (int r = 0; r < L::kSlotTiles; ++r) Unit::multiply(acc[part * L::kSlotTiles + r], Unit::template load<Staged>(units + r * kOwnChains * Unit::kBytes, lane), b);
+          leave_slot();
         }
-        __syncwarp();
-        if (lane == 0) arrive(arrived + kLeft + slot);
-        if (++slot == kSlots) slot = 0, phase ^= 1;
+        leave_input();
       }
-      if (lane == 0) arrive(input_left + x_slot);
-      if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
+    }
+    if (n_own < n_steps) {                                                       // the others' last step
+#pragma unroll
+      for (int part = 0; part < L::kParts; ++part) await(arrived + slot, phase), leave_slot();
+      await(input_arrived + x_slot, x_phase), leave_input();
     }
 
     // The tile's sums, chain by chain.
