@@ -23,7 +23,7 @@ struct BenchFlags {
   std::vector<std::string> formats = {"q8_0"};
   std::vector<int> n_prompt = {512}, n_answer = {128}, depths = {0}, threads, batches = {1};
   int n_repetitions = 5, n_layers = 0;
-  bool csv = false, json = false, kernels = false, profile = false, offline = false;
+  bool csv = false, json = false, kernels = false, profile = false, offline = false, no_warmup = false;
   ModelFlags how;
 };
 
@@ -63,6 +63,13 @@ BenchModel describe(const Engine& engine, const std::string& name, const std::st
 
 int64_t sweep_bytes() { return this_machine().available_bytes > (int64_t{4} << 30) ? int64_t{1} << 29 : int64_t{1} << 27; }
 
+// Caches, clocks and captured graphs are then as they stay: a whole prompt, or an answer of a few tokens, of the same shape as what is measured.
+void warm_up(Engine& engine, BenchTest test) {
+  if (test.kind == BenchTest::Kind::decode) test.n_tokens = std::min(test.n_tokens, 8);
+  BenchResult unused;
+  run_once(engine, test, unused);
+}
+
 // All tests of one model at one thread count; rows are appended.
 void measure(const BenchFlags& f, const Checkpoint& checkpoint, int n_threads, std::vector<BenchRow>& rows) {
   const auto tests = plan_tests(f, n_threads);
@@ -78,14 +85,15 @@ void measure(const BenchFlags& f, const Checkpoint& checkpoint, int n_threads, s
   const BenchModel model = describe(engine, checkpoint.name, engine.backend().name(), load_seconds);
   if (!f.trace.empty()) engine.ledger().keep_trace(true);
 
-  BenchResult warm_up;
-  run_once(engine, {BenchTest::Kind::prefill, std::min(tests[0].n_tokens, 32), 0, 1, n_threads}, warm_up);
-  run_once(engine, {BenchTest::Kind::decode, 4, 0, 1, n_threads}, warm_up);
   const int64_t n_bytes = sweep_bytes();
   double bandwidth = measure_read_bandwidth_of(engine.options().device, n_threads, n_bytes, 0.5);
   const size_t first = rows.size();
   for (size_t i = 0; i < tests.size(); ++i) {
     BenchResult result;
+    if (!f.no_warmup) {
+      progress.update(double(i) / double(tests.size()), tests[i].name() + ", warming up");
+      warm_up(engine, tests[i]);
+    }
     for (int r = 0; r < f.n_repetitions; ++r) {
       progress.update((double(i) + double(r) / f.n_repetitions) / double(tests.size()), fmt::format("{}, {} of {}", tests[i].name(), r + 1, f.n_repetitions));
       run_once(engine, tests[i], result);
@@ -177,6 +185,7 @@ void add_bench(CLI::App& app) {
   sub->add_option("-d,--n-depth", f->depths, "Tokens already in the context")->delimiter(',')->capture_default_str();
   sub->add_option("-b,--batch", f->batches, "Sequences at once")->delimiter(',')->capture_default_str()->check(CLI::Range(1, 4096));
   sub->add_option("-r,--repetitions", f->n_repetitions, "Repetitions of each test")->capture_default_str()->check(CLI::Range(1, 1000));
+  sub->add_flag("--no-warmup", f->no_warmup, "Count the first run of a test, too, which finds caches and clocks cold");
   sub->add_flag("--csv", f->csv, "As CSV");
   sub->add_flag("--json", f->json, "As JSON, with every repetition");
   sub->add_option("--compare", f->compare, "Compare with the results of an earlier --json");
