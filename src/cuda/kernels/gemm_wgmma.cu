@@ -96,12 +96,12 @@ template <class Unit, int kAct, int kTokens>
 __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant__ GemmParts parts, const std::byte* x, std::byte* out_tiles, Grid grid, int n_tiles) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kDepth = kStages<Unit, kAct, kTokens>, kInputBytes = kTokens * 128;
-  constexpr bool kPairs = kAct >= 0, kAdds = kAct == kAdding, kScaled = Unit::kScales > 0;
+  constexpr bool kPairs = kAct >= 0, kAdds = kAct == kAdding, kScaled = Unit::kScales > 0, kAsItLies = std::is_same_v<Unit, Bf16Unit>;
   extern __shared__ std::byte raw_shared[];
   __shared__ Barrier full[kDepth], empty[kDepth];
   std::byte* inputs = raw_shared + (-shared_address(raw_shared) & 1023);    // [stage][token][128 bytes]
   std::byte* weights = inputs + kDepth * kInputBytes;                      // [stage][row tile][unit]
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
+  const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0), lane = threadIdx.x % 32, group = warp / 4;     // the compiler sees that a warp agrees on it
   start_dependents();
   if (threadIdx.x == 0) {
     for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], 1), init_barrier(&empty[s], kConsumers * 4);
@@ -160,14 +160,14 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
 #pragma unroll 1
     for (int i = blockIdx.x; i < n_tiles; i += gridDim.x) {
       float acc[kTokens / 2], total[kTokens / 2];                            // scaled units: `total` is a unit's sums
-      uint32_t a[4][4];
+      [[maybe_unused]] uint32_t a[4][4];
 #pragma unroll
       for (int j = 0; j < kTokens / 2; ++j) acc[j] = 0, total[j] = 0;
       for (int chain = 0; chain < kChains; ++chain) {
         if (kAdds && chain + 1 == kChains) prefetch_residual<kTokens>(parts.residual, place(i, grid), parts.part[0].rows, grid.n_tokens);
         for (int u = chain; u < grid.n_units; u += kChains) {
           await(&full[stage], phase);
-          const std::byte* unit = weights + stage * kWeightBytes<Unit> + warp * Unit::kBytes;
+          [[maybe_unused]] const std::byte* unit = weights + stage * kWeightBytes<Unit> + warp * Unit::kBytes;
           const uint64_t b = wgmma_tile(inputs + stage * kInputBytes);
           if constexpr (kScaled) {
             constexpr int kEach = 4 / Unit::kScales;
@@ -207,6 +207,14 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
                 acc[j] = fmaf(total[of_token + 2], j / 2 % 2 ? high[1] : low[1], acc[j]);
               }
             }
+          } else if constexpr (kAsItLies) {
+            const uint64_t rows = wgmma_units(weights + stage * kWeightBytes<Unit> + group * 4 * Unit::kBytes);
+            wgmma_fence();
+#pragma unroll
+            for (int t = 0; t < 4; ++t) wgmma(acc, rows + 16 * t, b + 2 * t);
+            wgmma_commit();
+            wgmma_await<1>();                                                // the unit before has been multiplied
+            if (u > chain) leave(stage == 0 ? kDepth - 1 : stage - 1);
           } else {
             const auto held = Operands<Unit>::open(unit, lane);
 #pragma unroll

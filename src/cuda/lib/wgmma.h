@@ -7,6 +7,7 @@
 // B in shared memory: rows of 128 bytes (64 numbers of 16 bits) whose 16-byte chunk c of row r lies at chunk c ^ (r % 8); tiles start at multiples of 1024 bytes.
 //   plain        rows are n, numbers are k: a step of 16 along k is 32 bytes further
 //   transposed   rows are k, numbers are n: panels of 64 numbers lie panel_bytes apart, and a step of 16 along k is 2048 bytes further
+// A in shared memory, too: the same, or as units of bf16 (lib/unit.h), 64 rows one after the other: a step along k is 256 bytes further.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -24,6 +25,8 @@ __host__ __device__ constexpr int swizzled(int row, int chunk) { return row * 12
 __device__ inline uint64_t wgmma_tile(const void* tile, int panel_bytes = 16) {
   return (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32) | (uint64_t(panel_bytes >> 4) << 16) | ((shared_address(tile) >> 4) & 0x3FFF);
 }
+
+__device__ inline uint64_t wgmma_units(const void* units) { return (uint64_t{1024 >> 4} << 32) | (uint64_t{128 >> 4} << 16) | ((shared_address(units) >> 4) & 0x3FFF); }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -141,6 +144,22 @@ __device__ inline void wgmma(float (&d)[96], const uint32_t (&a)[4], uint64_t b)
                "}, {%96, %97, %98, %99}, %100, add, 1, 1, %101;}"
              : RIDGE_SUMS_64, RIDGE_SUMS_16(64), RIDGE_SUMS_16(80)
              : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(int(kTransposed)), "n"(int(kFresh)));
+}
+
+// A from shared memory.
+__device__ inline void wgmma(float (&d)[92], uint64_t a, uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n184k16.f32.bf16.bf16 {"
+               RIDGE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91"
+               "}, %92, %93, 1, 1, 1, 0, 0;"
+             : RIDGE_SUMS_64, RIDGE_SUMS_16(64), RIDGE_SUMS_4(80), RIDGE_SUMS_4(84), RIDGE_SUMS_4(88)
+             : "l"(a), "l"(b));
+}
+__device__ inline void wgmma(float (&d)[96], uint64_t a, uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
+               RIDGE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+               "}, %96, %97, 1, 1, 1, 0, 0;"
+             : RIDGE_SUMS_64, RIDGE_SUMS_16(64), RIDGE_SUMS_16(80)
+             : "l"(a), "l"(b));
 }
 
 #undef RIDGE_SUMS_4
