@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_con
       if (bias) v[j] = v[j] + plus[j];
       if (k + j >= n) v[j] = 0;
     }
-    if (lanes.data) *reinterpret_cast<uint2*>(lanes.at(t, k)) = {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3])};
+    if (lanes.data) lanes.put_four(lanes.at(t, k), {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3])});
     else if (!tiles) put(out, k, {v[0], v[1], v[2], v[3]});
     else
 #pragma unroll
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kNormThreads, kOwn <= 4 ? 8 : 4) norm_to_lanes
   for (int i = 0; i < kOwn; ++i, to += lanes.bytes_of(kStep))
     if (has(i)) {
       const float4 v = own[i], w = own_weights[i * kNormThreads];
-      *reinterpret_cast<uint2*>(to) = {pack_bf16(v.x * factor * w.x, v.y * factor * w.y), pack_bf16(v.z * factor * w.z, v.w * factor * w.w)};
+      lanes.put_four(to, {pack_bf16(v.x * factor * w.x, v.y * factor * w.y), pack_bf16(v.z * factor * w.z, v.w * factor * w.w)});
     }
 }
 

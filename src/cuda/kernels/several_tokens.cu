@@ -11,6 +11,7 @@
 // few and for many tokens. With the next tile they change roles. (When both read each other's chains, half of the rows each, the end of a tile took 10,000 cycles of 26,000:
 // loads from the other's memory, and the barrier behind the results' stores.)
 #include <algorithm>
+#include <cstdlib>
 
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
@@ -18,7 +19,9 @@
 #include "cuda/lib/async_copy.h"
 #include "cuda/lib/cluster.h"
 #include "cuda/lib/launch.h"
+#include "cuda/lib/operand.h"
 #include "cuda/lib/units.h"
+#include "cuda/lib/wgmma.h"
 
 namespace ridge::cuda {
 namespace {
@@ -32,6 +35,7 @@ struct Several {
   GemmPart part[3];                          // first_block: its first row tile
   int n_parts, n_tiles, n_units, n_tokens, n_places;      // n_places: tiles of a cluster
   const std::byte* x;                        // lib/lanes.h: NT groups
+  bool x_rows;                               // for wgmma
   Lanes out_lanes;                           // of what is activated; null: as rows
   bool activate;                             // part 0 is the gate, part 1 what it gates
   ActKind act;
@@ -40,7 +44,7 @@ struct Several {
   float residual_scale;
 };
 
-// Shared memory: gates | rings of weights [group][slot][row tile][own chain] units | ring of inputs [slot][own chain][NT] KB | sums [own chain][token][kSumStride], then those of the other block's chains.
+// Shared memory: gates | ring of inputs [slot][own chain][NT] KB | rings of weights [group][slot][row tile][own chain] units | sums [own chain][token][kSumStride], then those of the other block's chains.
 template <class Unit, int RT, int NT>
 struct Layout {
   static constexpr int kSlotTiles = Unit::kBytes >= 1024 ? 1 : RT, kParts = RT / kSlotTiles;
@@ -48,7 +52,7 @@ struct Layout {
   static constexpr int kRows = kGroups * RT * kTileRows, kSumStride = kRows + 4, kSumBytes = NT * 8 * kSumStride * 4;
   static constexpr int kGates = 1024;
   static constexpr int kFit = (kShared - kGates - kInputs * kInputBytes - (kOwnChains + 1) * kSumBytes) / (kGroups * kSlotBytes), kSlots = kFit < 12 ? kFit : 12;
-  static constexpr int kInputsAt = kGates + kGroups * kSlots * kSlotBytes, kSumsAt = kInputsAt + kInputs * kInputBytes, kBytes = kSumsAt + (kOwnChains + 1) * kSumBytes;
+  static constexpr int kInputsAt = kGates, kRingsAt = kInputsAt + kInputs * kInputBytes, kSumsAt = kRingsAt + kGroups * kSlots * kSlotBytes, kBytes = kSumsAt + (kOwnChains + 1) * kSumBytes;
   static_assert(64 % (kRows / 2) == 0, "a unit of activated rows is whole places");
   static_assert(kSlots >= 3 && RT % kSlotTiles == 0 && (2 * kGroups * kSlots + 2 * kInputs + 2) * 8 <= kGates);
 };
@@ -75,12 +79,14 @@ struct Place {
 template <class Unit> constexpr bool kPipelined = false;
 template <class Scales> constexpr bool kPipelined<E2m1Unit<Scales>> = true;
 template <> constexpr bool kPipelined<Fp8Unit<false>> = true;
+template <class Unit> constexpr bool kByWgmma = false;
+template <class Scales> constexpr bool kByWgmma<E2m1Unit<Scales>> = true;
 
-template <class Unit, int RT, int NT>
+template <class Unit, int RT, int NT, bool kWgmma>
 __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __grid_constant__ Several f) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using L = Layout<Unit, RT, NT>;
-  extern __shared__ __align__(128) std::byte memory[];
+  extern __shared__ __align__(1024) std::byte memory[];
   Barrier* const gates = reinterpret_cast<uint64_t*>(memory);
   constexpr int kSlots = L::kSlots, kLeft = kGroups * kSlots;                 // [group][slot] arrived, then left
   Barrier* const input_arrived = gates + 2 * kLeft;
@@ -121,7 +127,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         if (place >= f.n_places) return false;
         Barrier* const arrived = gates + group * kSlots + slot;
         await(arrived + kLeft, phase);
-        std::byte* const to = memory + L::kGates + (group * kSlots + slot) * L::kSlotBytes;
+        std::byte* const to = memory + L::kRingsAt + (group * kSlots + slot) * L::kSlotBytes;
         const int n = min(max(f.n_units - step * kChains - role * kOwnChains, 0), kOwnChains) * Unit::kBytes;
         arrive_expecting(arrived, n * L::kSlotTiles);
         if (n > 0) {
@@ -170,8 +176,10 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
 
   grow_registers<112>();
   await_predecessors();
-  const int g = lane / 4, q = lane % 4, group = warp / kOwnChains, chain = warp % kOwnChains;
-  const std::byte* const ring = memory + L::kGates + group * kSlots * L::kSlotBytes + chain * Unit::kBytes;
+  // A warp has a chain and the row tiles of a group; or, for wgmma, a row tile of the four that its warpgroup has, and RT chains.
+  const int g = lane / 4, q = lane % 4, of_four = warp / 4 % (4 / RT);
+  const int chain = kWgmma ? of_four * RT : warp % kOwnChains, tile = kWgmma ? warp / 4 / (4 / RT) * 4 + warp % 4 : warp / kOwnChains * RT, group = tile / RT;
+  const std::byte* const ring = memory + L::kRingsAt + group * kSlots * L::kSlotBytes + (tile % RT * kOwnChains + chain) * Unit::kBytes;
   Barrier* const arrived = gates + group * kSlots;
   float* const sums = reinterpret_cast<float*>(memory + L::kSumsAt);
   int slot = 0, x_slot = 0, role = rank;                                       // role: 0 has the first chains and sends, 1 has the others and finishes
@@ -196,7 +204,48 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
     };
     const int n_own = max(f.n_units - role * kOwnChains - chain + kChains - 1, 0) / kChains;     // steps that the chain has a unit in: all, or all but the last
-    if constexpr (kPipelined<Unit>) {
+    if constexpr (kWgmma) {
+      static_assert(L::kSlotTiles == RT);
+      using Own = Operands<Unit>;
+      typename Own::Held next;
+      uint32_t a[4][4];
+      const auto open = [&](int c) {
+        if (c == 0) await(arrived + slot, phase);
+        next = Own::open(ring + slot * L::kSlotBytes + c * Unit::kBytes, lane);
+        if (c + 1 == RT) leave_slot();
+      };
+      if (n_own > 0) open(0);
+      int x_before = 0;
+#pragma unroll 1
+      for (int step = 0; step < n_own; ++step) {
+        await(input_arrived + x_slot, x_phase);
+        const uint64_t b = wgmma_tile(memory + L::kInputsAt + x_slot * L::kInputBytes + chain * NT * 1024);
+#pragma unroll
+        for (int c = 0; c < RT; ++c) {
+          const typename Own::Held held = next;
+          if (c + 1 < RT) open(c + 1);
+          else if (step + 1 < n_own) open(0);
+          if (c > 0 && step * kChains + role * kOwnChains + chain + c >= f.n_units) continue;
+#pragma unroll
+          for (int t = 0; t < 4; ++t) {
+            wgmma_await<3>();                                                    // operand t of the unit before has been multiplied, and with t = 3 all of that unit
+            if (c == 0 && t == 3 && step > 0 && lane == 0) arrive(input_left + x_before);
+            Own::take(a[t], held, t);
+            wgmma_fence();
+            wgmma_groups(acc[c], a[t], b + c * (NT * 64) + 2 * t);
+            wgmma_commit();
+          }
+        }
+        x_before = x_slot;
+        if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
+      }
+      wgmma_await<0>();
+#pragma unroll
+      for (int c = 0; c < RT; ++c)
+#pragma unroll
+        for (int n = 0; n < NT; ++n) hold(acc[c][n]);
+      if (n_own > 0 && lane == 0) arrive(input_left + x_before);
+    } else if constexpr (kPipelined<Unit>) {
       // While one half of a unit is multiplied, the input of the other is on its way to registers, and then the next step's units and first half.
       struct Step { typename Unit::Held held[RT]; } steps[2];
       uint4 first[NT], second[NT];
@@ -265,7 +314,8 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
 #pragma unroll
       for (int n = 0; n < NT; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sums[(chain * NT * 8 + 8 * n + 2 * q + i % 2) * L::kSumStride + (group * RT + r) * kTileRows + g + i / 2 * 8] = acc[r][n][i];
+        for (int i = 0; i < 4; ++i)
+          sums[((kWgmma ? chain + r : chain) * NT * 8 + 8 * n + 2 * q + i % 2) * L::kSumStride + (kWgmma ? tile : tile + r) * kTileRows + g + i / 2 * 8] = acc[r][n][i];
     sync_threads_of(1, kConsumers * 32);
     const auto add = [&](float4 sum, int token, int row) {
 #pragma unroll
@@ -345,7 +395,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         }
       };
       if (f.out_lanes.data) {
-        *reinterpret_cast<uint2*>(f.out_lanes.at(o.token, o.row)) = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)};
+        f.out_lanes.put_four(f.out_lanes.at(o.token, o.row), {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)});
         continue;
       }
       store(part.out + o.token * part.out_stride + o.row, v);
@@ -356,10 +406,10 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
 #endif
 }
 
-template <class Unit, int RT, int NT>
+template <class Unit, int RT, int NT, bool kWgmma = false>
 void launch(Several f, const Launch& l) {
   using L = Layout<Unit, RT, NT>;
-  const auto kernel = several_tokens_kernel<Unit, RT, NT>;
+  const auto kernel = several_tokens_kernel<Unit, RT, NT, kWgmma>;
   static const int n_clusters = [&] {                                          // that run at the same time: a property of the device
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);
     cudaLaunchAttribute shape{};
@@ -386,6 +436,8 @@ void by_rows(Several f, const Launch& l) {
   // As many row tiles a warp as give the shortest way: the input is fetched, and sums are added up, once for each place.
   const int n_clusters = l.n_sms / kCluster, n = f.activate ? 2 * f.n_tiles : f.n_tiles;
   const auto length = [&](int rt) { return ((n + kGroups * rt - 1) / (kGroups * rt) + n_clusters - 1) / n_clusters * (rt + 1); };
+  if constexpr (kByWgmma<Unit>)
+    if (f.x_rows) return length(1) <= length(2) ? launch<Unit, 1, NT, true>(f, l) : launch<Unit, 2, NT, true>(f, l);
   if (length(1) <= length(2)) launch<Unit, 1, NT>(f, l);
   else launch<Unit, 2, NT>(f, l);
 }
@@ -405,7 +457,8 @@ bool takes_several_tokens(const Matmul& op, const Launch& l) {
 
 Lanes lanes_for(const Matmul& op, std::byte* data) {
   const auto first = std::find_if(op.w.begin(), op.w.end(), [](const Weight* w) { return w != nullptr; });
-  return {data, op.x.rows <= 16 ? 2 : 4, takes_halves(**first)};
+  static const bool off = getenv("RIDGE_MMA") != nullptr;
+  return {data, op.x.rows <= 16 ? 2 : 4, takes_halves(**first), with_unit(**first, [](auto unit) { return !off && kByWgmma<decltype(unit)>; })};
 }
 
 void matmul_several_tokens(const Matmul& op, const Around& around, const Launch& l) {
@@ -432,6 +485,7 @@ void matmul_several_tokens(const Matmul& op, const Around& around, const Launch&
     f.residual_scale = around.residual->pending_scale;
   }
   const Lanes lanes = lanes_for(op, l.matmul_scratch);
+  f.x_rows = lanes.rows;
   if (!around.x_lanes) input_in_lanes(lanes, op.x, l);
   with_unit(*first, [&](auto unit) {
     using Unit = decltype(unit);
