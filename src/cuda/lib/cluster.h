@@ -36,11 +36,19 @@ __device__ inline void store_in([[maybe_unused]] uint32_t to, [[maybe_unused]] c
 #endif
 }
 
-#if __CUDA_ARCH__ >= 900
 // A store into another block's shared memory that reports its bytes to a barrier there.
-__device__ inline void send(uint32_t to, const float4& v, uint32_t barrier) {
+__device__ inline void send([[maybe_unused]] uint32_t to, [[maybe_unused]] const float4& v, [[maybe_unused]] uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier) : "memory");
+#endif
 }
+__device__ inline void send([[maybe_unused]] uint32_t to, [[maybe_unused]] const float2& v, [[maybe_unused]] uint32_t barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to), "f"(v.x), "f"(v.y), "r"(barrier) : "memory");
+#endif
+}
+
+#if __CUDA_ARCH__ >= 900
 // What others wrote before they arrived is seen after it.
 __device__ inline void await_in_cluster(Barrier* b, uint32_t parity) {
   asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n@done bra ready;\nbra again;\nready:\n}" ::"r"(shared_address(b)), "r"(parity) : "memory");
