@@ -177,9 +177,9 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
 #pragma unroll
             for (int s = 0; s < Unit::kScales; ++s) {
               wgmma_fence();
-              wgmma<__nv_bfloat16, false, true>(total, a[s * kEach], b + 2 * s * kEach);
+              wgmma(total, a[s * kEach], b + 2 * s * kEach, true);
 #pragma unroll
-              for (int t = s * kEach + 1; t < (s + 1) * kEach; ++t) wgmma<__nv_bfloat16, false>(total, a[t], b + 2 * t);
+              for (int t = s * kEach + 1; t < (s + 1) * kEach; ++t) wgmma(total, a[t], b + 2 * t, false);
               wgmma_commit();
               wgmma_await<0>();
               hold(total);
@@ -192,10 +192,10 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
               const uint32_t first[4] = {Unit::ones(0, 0), Unit::ones(0, 1), Unit::ones(0, 2), Unit::ones(0, 3)};
               const uint32_t second[4] = {Unit::ones(2, 0), Unit::ones(2, 1), Unit::ones(2, 2), Unit::ones(2, 3)};
               wgmma_fence();
-              wgmma<__nv_bfloat16, false, true>(total, first, b);
-              wgmma<__nv_bfloat16, false>(total, first, b + 2);
-              wgmma<__nv_bfloat16, false>(total, second, b + 4);
-              wgmma<__nv_bfloat16, false>(total, second, b + 6);
+              wgmma(total, first, b, true);
+              wgmma(total, first, b + 2, false);
+              wgmma(total, second, b + 4, false);
+              wgmma(total, second, b + 6, false);
               wgmma_commit();
               wgmma_await<0>();
               hold(total);
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
             const uint64_t rows = wgmma_units(weights + stage * kWeightBytes<Unit> + group * 4 * Unit::kBytes);
             wgmma_fence();
 #pragma unroll
-            for (int t = 0; t < 4; ++t) wgmma(acc, rows + 16 * t, b + 2 * t);
+            for (int t = 0; t < 4; ++t) wgmma(acc, rows + 16 * t, b + 2 * t, u == chain && t == 0);
             wgmma_commit();
             wgmma_await<1>();                                                // the unit before has been multiplied
             if (u > chain) leave(stage == 0 ? kDepth - 1 : stage - 1);
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
               if (t == 3 && u > chain) leave(stage == 0 ? kDepth - 1 : stage - 1);
               Operands<Unit>::take(a[t], held, t);
               wgmma_fence();
-              wgmma<__nv_bfloat16, false>(acc, a[t], b + 2 * t);
+              wgmma(acc, a[t], b + 2 * t, u == chain && t == 0);
               wgmma_commit();
             }
           }
@@ -247,9 +247,11 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
         } else {
           wgmma_await<0>();
           hold(acc);
-          if (chain < grid.n_units) leave(stage == 0 ? kDepth - 1 : stage - 1);
+          if (chain < grid.n_units) {                                        // otherwise `acc` is still the chain's before
+            leave(stage == 0 ? kDepth - 1 : stage - 1);
 #pragma unroll
-          for (int j = 0; j < kTokens / 2; ++j) total[j] += acc[j], acc[j] = 0;
+            for (int j = 0; j < kTokens / 2; ++j) total[j] += acc[j];
+          }
         }
       }
       const Place at = place(i, grid);
