@@ -32,7 +32,7 @@ constexpr int kAhead = kIsFp8<T> ? 2 * kPieces : kPieces;
 // an operand | their m and l, twice [head] | [warp][head] scores of a tile | [warp][head] its weights as operands.
 template <class T, int kDim>
 struct Layout {
-  static constexpr int kDepth = kIsFp8<T> && kDim <= 128 ? 8 : 4, kRowBytes = (kIsFp8<T> ? 1 : 2) * kDim, kPieceBytes = kPiece * kRowBytes;
+  static constexpr int kDepth = kIsFp8<T> && kDim <= 128 ? 8 : 4, kRowBytes = kRowBytesOf<T, kDim>, kPieceBytes = kPiece * kRowBytes;
   static constexpr int kRingBytes = kDepth * kPieceBytes + (kIsFp8<T> ? 2 * kFlashTile * 4 : 0);
   static constexpr int kFreshAt = kWarps * kRingBytes, kHeadsAt = kFreshAt + 2 * kRowBytes + 16, kQueryStride = 2 * kDim + 16;
   static constexpr int kResultStride = kDim + 8, kResults = 2 * kWarps * kResultStride, kStates = 4;      // words

@@ -45,8 +45,6 @@ constexpr int kWarps = kDim > 128 ? kDim / 128 : 1;
 // Shared memory of a block: pieces | of two warps, the scores that they tell each other [16][kScoreStride] | in fp8 the tile's scales of K and of V, for each warp.
 constexpr int kScoreStride = kFlashTile + 8;
 template <class T, int kDim>
-constexpr int kRowBytesOf = (kIsFp8<T> ? 1 : 2) * kDim;
-template <class T, int kDim>
 constexpr int kScoresAt = kDepth * kPiece * kRowBytesOf<T, kDim>;
 template <class T, int kDim>
 constexpr int kScalesAt = kScoresAt<T, kDim> + (kWarps<kDim> > 1 ? 16 * kScoreStride * 4 : 0);

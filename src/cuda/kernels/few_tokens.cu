@@ -300,12 +300,15 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
   constexpr int kRuns = Plan<Unit>::kRuns;
   constexpr bool kWholeRing = kRuns == kSlots * kEach;
   const bool runs = kRuns > 0 && n_rest == 0 && n_whole * kEach % std::max(kRuns, 1) == 0;
+  const auto load_input = [&](Loaded& to, uint32_t x) {
+    load_where(to.x0, x, there);
+    load_where(to.x1, x + kSecond, there);
+  };
   [[maybe_unused]] const auto load_unit = [&](Loaded& to, int nth, uint32_t x) {
     const int s = kWholeRing ? nth / kEach : slot;
     if (nth % kEach == 0) await(arrived + s, phase);
     to.held = Unit::template load<Staged>(ring + s * L::kSlotBytes + nth % kEach * kTeam * Unit::kBytes, lane);
-    load_where(to.x0, x + nth * kStep, there);
-    load_where(to.x1, x + nth * kStep + kSecond, there);
+    load_input(to, x + nth * kStep);
     if (nth % kEach < kEach - 1) return;
     __syncwarp();
     if (lane == 0) arrive(arrived + s + kLeft);
@@ -329,10 +332,6 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
 
     float acc[1][4] = {{0, 0, 0, 0}};
     uint32_t x = my_x;
-    const auto load_input = [&](Loaded& to, uint32_t x) {
-      load_where(to.x0, x, there);
-      load_where(to.x1, x + kSecond, there);
-    };
     const auto multiply = [&](const Loaded& now) {
       const uint32_t b[1][8] = {{now.x0.x, now.x0.y, now.x0.z, now.x0.w, now.x1.x, now.x1.y, now.x1.z, now.x1.w}};
       Unit::multiply(acc, now.held, b);

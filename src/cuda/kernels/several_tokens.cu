@@ -247,37 +247,38 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       if (n_own > 0 && lane == 0) arrive(input_left + x_before);
     } else if constexpr (kPipelined<Unit>) {
       // While one half of a unit is multiplied, the input of the other is on its way to registers, and then the next step's units and first half.
-      struct Step { typename Unit::Held held[RT]; } steps[2];
+      using Units = typename Unit::Held[RT];                                     // of a step
+      Units units[2];
       uint4 first[NT], second[NT];
-      const auto load = [&](Step& to) {
+      const auto load = [&](Units& to) {
 #pragma unroll
         for (int part = 0; part < L::kParts; ++part) {
           await(arrived + slot, phase);
-          const std::byte* const units = ring + slot * L::kSlotBytes;
+          const std::byte* const from = ring + slot * L::kSlotBytes;
 #pragma unroll
-          for (int r = 0; r < L::kSlotTiles; ++r) to.held[part * L::kSlotTiles + r] = Unit::template load<Staged>(units + r * kOwnChains * Unit::kBytes, lane);
+          for (int r = 0; r < L::kSlotTiles; ++r) to[part * L::kSlotTiles + r] = Unit::template load<Staged>(from + r * kOwnChains * Unit::kBytes, lane);
           leave_slot();
         }
         await(input_arrived + x_slot, x_phase);
 #pragma unroll
         for (int n = 0; n < NT; ++n) first[n] = input()[n * 64];
       };
-      const auto multiply = [&](const Step& now, Step& next, bool more) {
+      const auto multiply = [&](const Units& now, Units& next, bool more) {
 #pragma unroll
         for (int n = 0; n < NT; ++n) second[n] = input()[n * 64 + 32];
         leave_input();
 #pragma unroll
-        for (int r = 0; r < RT; ++r) Unit::template multiply_half<0>(acc[r], now.held[r], first);
+        for (int r = 0; r < RT; ++r) Unit::template multiply_half<0>(acc[r], now[r], first);
         if (more) load(next);
 #pragma unroll
-        for (int r = 0; r < RT; ++r) Unit::template multiply_half<1>(acc[r], now.held[r], second);
+        for (int r = 0; r < RT; ++r) Unit::template multiply_half<1>(acc[r], now[r], second);
       };
-      if (n_own > 0) load(steps[0]);
+      if (n_own > 0) load(units[0]);
 #pragma unroll 1
       for (int step = 0; step < n_own; step += 2) {
-        multiply(steps[0], steps[1], step + 1 < n_own);
+        multiply(units[0], units[1], step + 1 < n_own);
         if (step + 1 == n_own) break;
-        multiply(steps[1], steps[0], step + 2 < n_own);
+        multiply(units[1], units[0], step + 2 < n_own);
       }
     } else {
 #pragma unroll 1

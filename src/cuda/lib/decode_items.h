@@ -6,10 +6,7 @@
 
 namespace ridge::cuda {
 
-template <class T, int kDim>
-constexpr int kRowBytesOf = (kIsFp8<T> ? 1 : 2) * kDim;
-
-// Where they go. `scales`: fp8, of the tile's keys and values.
+// Where they go; the scales in fp8.
 struct TileRows {
   std::byte *queries, *keys, *values;                                       // queries: rows of 2 kDim + 16 bytes
   float *key_scales, *value_scales;

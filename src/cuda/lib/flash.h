@@ -27,6 +27,8 @@ template <class T>
 constexpr bool kIsFp8 = std::is_same_v<T, E4m3>;
 template <class T>
 using OperandOf = std::conditional_t<kIsFp8<T>, __half, T>;                  // what the tensor cores multiply
+template <class T, int kDim>
+constexpr int kRowBytesOf = (kIsFp8<T> ? 1 : 2) * kDim;                      // a position of a head
 
 __device__ inline float exp2_fast(float x) {
   float y;
