@@ -269,9 +269,9 @@ __global__ void scale_cap_kernel(ScaleCap op) {
 
 void embed(const Embed& op, const Launch& l) {
   if (op.out.rows == 0) return;
-  // One number a thread where tokens are few: after the other each would cost a trip to memory.
+  // One number a thread where tokens are few: after the other each would cost a trip to memory. A step's first kernel: those after it need not ask for the step before.
   const dim3 grid(op.out.rows, op.out.rows <= 32 ? (op.out.cols + 255) / 256 : 1);
-  launch_kernel(embed_kernel, grid, 256, 0, l.stream, op.out, op.table->packed, op.table->packed.format, op.by_position ? l.step.positions : l.step.tokens, l.choices, op.table->scale, op.scale, op.add);
+  launch_kernel_as({.overlaps = false}, embed_kernel, grid, 256, 0, l.stream, op.out, op.table->packed, op.table->packed.format, op.by_position ? l.step.positions : l.step.tokens, l.choices, op.table->scale, op.scale, op.add);
 }
 
 void add_norm(const AddNorm& op, std::byte* tiles, const Lanes& lanes, const Launch& l) {
