@@ -49,6 +49,14 @@ __device__ inline void send([[maybe_unused]] uint32_t to, [[maybe_unused]] const
 }
 
 #if __CUDA_ARCH__ >= 900
+// An arrival at another block's barrier, by one that has read what lay there. (With `.release.cluster` it would wait for all of memory first.)
+__device__ inline void arrive_there(uint32_t barrier) { asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+// The same bytes for the same place of both blocks of a pair; each one's barrier gets them.
+__device__ inline void copy_bulk_to_pair(void* to, const void* from, int n_bytes, Barrier* b) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)), "l"(from), "r"(n_bytes), "r"(shared_address(b)),
+               "h"(uint16_t{3})
+               : "memory");
+}
 // What others wrote before they arrived is seen after it.
 __device__ inline void await_in_cluster(Barrier* b, uint32_t parity) {
   asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n@done bra ready;\nbra again;\nready:\n}" ::"r"(shared_address(b)), "r"(parity) : "memory");

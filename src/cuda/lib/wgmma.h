@@ -26,7 +26,8 @@ __device__ inline uint64_t wgmma_tile(const void* tile, int panel_bytes = 16) {
   return (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32) | (uint64_t(panel_bytes >> 4) << 16) | ((shared_address(tile) >> 4) & 0x3FFF);
 }
 
-__device__ inline uint64_t wgmma_units(const void* units) { return (uint64_t{1024 >> 4} << 32) | (uint64_t{128 >> 4} << 16) | ((shared_address(units) >> 4) & 0x3FFF); }
+// eight_rows_bytes: from eight rows to the next eight.
+__device__ inline uint64_t wgmma_units(const void* units, int eight_rows_bytes = 1024) { return (uint64_t(eight_rows_bytes >> 4) << 32) | (uint64_t{128 >> 4} << 16) | ((shared_address(units) >> 4) & 0x3FFF); }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
