@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
       const Place at(f, me, nth, n_teams);
       if (at.tile >= f.n_tiles) return;
       const Part& part = at.part(f);
-      const std::byte* units = part.units + int64_t{at.tile - part.first_tile} * f.n_units * Unit::kBytes;
+      const std::byte* units = part.units + int64_t{at.tile - part.first_block} * f.n_units * Unit::kBytes;
 #pragma unroll 1
       for (int first = 0; first < f.n_units; first += kSlotUnits, units += L::kSlotBytes) {
         if (n_first-- == 0) await(input_there, 0);
@@ -225,7 +225,7 @@ bool run(Few f, const Launch& l, bool only_ask) {
   if (only_ask) return true;
   f.n_tiles = 0;
   for (int i = 0; i < f.n_parts; ++i) {
-    f.part[i].first_tile = f.activate ? 0 : f.n_tiles;
+    f.part[i].first_block = f.activate ? 0 : f.n_tiles;
     f.part[i].scale *= Unit::kFactor;
     const int n = (f.part[i].rows + kTileRows - 1) / kTileRows;
     f.n_tiles = f.activate ? n : f.n_tiles + n;
@@ -245,7 +245,7 @@ bool run(const Matmul& op, const Around& around, const Launch& l, bool only_ask)
     if (!w) continue;
     if (!first) first = w;
     if (w->arithmetic.x == FormatId::f32 || !same_unit(*w, *first)) return false;
-    f.part[f.n_parts++] = {w->packed.data, op.out[i].f32(), op.bias[i].data ? op.bias[i].f32() : nullptr, w->row_scales.data ? w->row_scales.f32() : nullptr, op.out[i].stride / 4, int(w->rows), 0, w->scale};
+    f.part[f.n_parts++] = part_from(op, i);
   }
   if (!first) return false;
   f.n_tokens = int(op.x.rows);

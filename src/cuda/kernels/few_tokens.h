@@ -3,6 +3,7 @@
 #pragma once
 #include <type_traits>
 
+#include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/activation.h"
 #include "cuda/lib/async_copy.h"
@@ -15,15 +16,7 @@ namespace ridge::cuda::few {
 constexpr int kTeam = 8;                                                    // warps
 static_assert(kTeam * 32 == kNormThreads && kFewTokens == 8);
 
-struct Part {                                                               // one weight of the op
-  const std::byte* units;
-  float* out;
-  const float* bias;
-  const float* row_scales;                                                  // null: none
-  int64_t out_stride;                                                       // in floats
-  int rows, first_tile;
-  float scale;
-};
+using Part = GemmPart;                                                      // first_block: the first of its tiles
 
 struct Few {
   Part part[3];
@@ -172,7 +165,7 @@ struct Place {
   __device__ const Part& part(const Few& f) const {
     int i = which;
     if (!f.activate)
-      while (i + 1 < f.n_parts && tile >= f.part[i + 1].first_tile) ++i;
+      while (i + 1 < f.n_parts && tile >= f.part[i + 1].first_block) ++i;
     return f.part[i];
   }
 };
@@ -198,7 +191,7 @@ __device__ void finish_tiles(const std::byte* memory, int team, const Few& f) {
     const Place at(f, me, nth, n_teams);
     if (at.tile >= f.n_tiles) return;
     const Part& part = at.part(f);
-    const int row = (at.tile - part.first_tile) * kTileRows + row_of_tile, turn = nth % 2;
+    const int row = (at.tile - part.first_block) * kTileRows + row_of_tile, turn = nth % 2;
     const auto writes = [&](int round) { return 2 * round + first_token < f.n_tokens && row < part.rows; };
     float bias = 0, row_scale = 1, before[kRounds], sum[kRounds];
     if (row < part.rows) {                                                   // asked for now, needed when the tile is done
