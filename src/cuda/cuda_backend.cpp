@@ -35,10 +35,11 @@ class CudaBackend final : public Backend {
     if (options.blocking) options_.graphs = false;
     CUDA_TRY(cudaSetDevice(options.device));
     CUDA_TRY(cudaGetDeviceProperties(&properties_, options.device));
-    CUDA_TRY(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    for (cudaStream_t* stream : {&stream_, &copies_}) CUDA_TRY(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
     CUDA_TRY(cudaMallocHost(&mark_, sizeof *mark_));
     launch_.mark.at = mark_;
-    for (Turn& turn : turns_) CUDA_TRY(cudaEventCreateWithFlags(&turn.done, cudaEventDisableTiming));
+    for (Turn& turn : turns_)
+      for (cudaEvent_t* event : {&turn.copied, &turn.done}) CUDA_TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
     weights_ = std::make_unique<WeightStore>(stream_, options.check_f32, [this](int64_t n_bytes) { return allocate(n_bytes); });
   }
 
@@ -54,8 +55,10 @@ class CudaBackend final : public Backend {
     if (mark_) cudaFreeHost(mark_);
     for (const Turn& turn : turns_) {
       if (turn.pinned_step) cudaFreeHost(turn.pinned_step);
+      cudaEventDestroy(turn.copied);
       cudaEventDestroy(turn.done);
     }
+    cudaStreamDestroy(copies_);
     cudaStreamDestroy(stream_);
   }
 
@@ -84,8 +87,8 @@ class CudaBackend final : public Backend {
 
   bool supports(const Op& op) const override { return cuda::supports(op); }
 
-  // Of two steps under way each has a pinned block; the device's block is the same one, overwritten in the stream's order. In front of a step lies its turn, behind it
-  // what penalties change.
+  // Of two steps under way each has a block in pinned memory and one in the device's. It is copied beside the step before: between two graphs, in their stream, a copy of 2 KB
+  // takes 10 us. In front of a step lies its turn, behind it what penalties change.
   void begin(const Step& step) override {
     CHECK_LT(n_under_way_, 2);
     if (const int64_t n_bytes = kStepHead + int64_t(step.block().size()) + 4ll * (launch_.choices.rows + step.limits().max_counts); n_bytes > step_bytes_) {
@@ -93,22 +96,24 @@ class CudaBackend final : public Backend {
       for (Turn& turn : turns_) {
         if (turn.pinned_step) CUDA_TRY(cudaFreeHost(turn.pinned_step));
         CUDA_TRY(cudaMallocHost(&turn.pinned_step, n_bytes));
+        turn.device_step = take(n_bytes);
       }
-      device_step_ = take(n_bytes);
       step_bytes_ = n_bytes;
       drop_graphs();                                                         // they hold the old address
     }
     turn_ = 1 - turn_;
-    std::byte* const pinned = turns_[turn_].pinned_step;
+    std::byte *const pinned = turns_[turn_].pinned_step, *const device_step = turns_[turn_].device_step;
     std::memcpy(pinned, &turn_, sizeof turn_);
     std::memcpy(pinned + kStepHead, step.used().data(), step.used().size());
-    CUDA_TRY(cudaMemcpyAsync(device_step_, pinned, kStepHead + step.used().size(), cudaMemcpyHostToDevice, stream_));
-    launch_.choices.counts = step.counts_at(device_step_ + kStepHead);
+    CUDA_TRY(cudaMemcpyAsync(device_step, pinned, kStepHead + step.used().size(), cudaMemcpyHostToDevice, copies_));
+    launch_.choices.counts = step.counts_at(device_step + kStepHead);
     if (const auto counts = std::as_bytes(step.counts()); !counts.empty()) {
       const int64_t at = kStepHead + (counts.data() - step.block().data());
       std::memcpy(pinned + at, counts.data(), counts.size());
-      CUDA_TRY(cudaMemcpyAsync(device_step_ + at, pinned + at, counts.size(), cudaMemcpyHostToDevice, stream_));
+      CUDA_TRY(cudaMemcpyAsync(device_step + at, pinned + at, counts.size(), cudaMemcpyHostToDevice, copies_));
     }
+    CUDA_TRY(cudaEventRecord(turns_[turn_].copied, copies_));
+    CUDA_TRY(cudaStreamWaitEvent(stream_, turns_[turn_].copied));
     int longest = 256, n_few = 0;
     int64_t in_all = 0, longest_context = 0;
     launch_.single_rows = true;
@@ -124,10 +129,10 @@ class CudaBackend final : public Backend {
     n_logits_ = step.n_logits();
     if (n_under_way_ == 0) *mark_ = -1;
     launch_.stream = stream_;
-    launch_.step = step.view_at(device_step_ + kStepHead);
-    launch_.choices.draws = step.draws_at(device_step_ + kStepHead);
-    launch_.choices.unpenalised = reinterpret_cast<float*>(device_step_ + kStepHead + step.block().size());
-    launch_.choices.turn = reinterpret_cast<const int32_t*>(device_step_);
+    launch_.step = step.view_at(device_step + kStepHead);
+    launch_.choices.draws = step.draws_at(device_step + kStepHead);
+    launch_.choices.unpenalised = reinterpret_cast<float*>(device_step + kStepHead + step.block().size());
+    launch_.choices.turn = reinterpret_cast<const int32_t*>(device_step);
     launch_.max_context = longest;
     launch_.n_sms = properties_.multiProcessorCount;
     launch_.compute_capability = properties_.major * 10 + properties_.minor;
@@ -137,7 +142,7 @@ class CudaBackend final : public Backend {
     if (step.draws() && !launch_.choices.tops) CUDA_TRY(cudaMallocHost(&launch_.choices.tops, 2 * launch_.choices.rows * sizeof(TopLogits)));
     draws_ = step.draws() && launch_.choices.tokens;
     penalises_ = step.penalises() && launch_.choices.tokens;
-    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket, launch_.even, launch_.single_rows, draws_, penalises_};
+    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket, launch_.even, launch_.single_rows, draws_, penalises_, turn_};
     ops_.clear();
     // A graph of this shape starts at once, while the host still names the ops; submit() sees whether they are the captured ones.
     const auto known = graphs_.find(key_);
@@ -249,10 +254,10 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // Tokens, logit rows, context bucket, rows of sequences with few, even contexts, single rows, whether it draws, whether it has penalties.
-  using Key = std::tuple<int, int, int, int, bool, bool, bool, bool>;
-  // What steps use by turns: the block that is copied to the device, the event of its end, how many rows it chooses from, and whether it draws.
-  struct Turn { std::byte* pinned_step = nullptr; cudaEvent_t done = nullptr; int n_peaks = 0; bool draws = false; };
+  // Tokens, logit rows, context bucket, rows of sequences with few, even contexts, single rows, whether it draws, whether it has penalties, its turn (a graph keeps addresses).
+  using Key = std::tuple<int, int, int, int, bool, bool, bool, bool, int>;
+  // What steps use by turns: the block that is copied to the device, the events of that and of its end, how many rows it chooses from, and whether it draws.
+  struct Turn { std::byte *pinned_step = nullptr, *device_step = nullptr; cudaEvent_t copied = nullptr, done = nullptr; int n_peaks = 0; bool draws = false; };
   struct Graph { cudaGraphExec_t exec = nullptr; uint64_t print = 0; };      // print: of the ops it was captured from
 
   // For what was launched since the stream was last waited for: that is where a fault was.
@@ -312,7 +317,7 @@ class CudaBackend final : public Backend {
 
   CudaOptions options_;
   cudaDeviceProp properties_{};
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_ = nullptr, copies_ = nullptr;                         // copies_: of steps to the device
   std::vector<void*> device_blocks_;
   std::byte* arena_ = nullptr;
   int64_t arena_used_ = 0;
@@ -320,7 +325,6 @@ class CudaBackend final : public Backend {
   std::array<Turn, 2> turns_;
   int32_t turn_ = 0;                                                         // of the step that was begun last
   int n_under_way_ = 0;
-  std::byte* device_step_ = nullptr;
   int64_t step_bytes_ = 0;
   int32_t* mark_ = nullptr;                                                  // pinned: an op that the step has come to, -1 before the first layer
   std::byte* landing_ = nullptr;                                             // pinned: downloads

@@ -23,16 +23,15 @@ __device__ float number(const Raw& raw, int64_t row, int64_t k) {
 }
 
 __global__ void pack_bf16_units(std::byte* units, Raw raw, int n_units) {
-  const int lane = threadIdx.x % 32, t = threadIdx.x / 32, unit = blockIdx.x;
+  const int row = threadIdx.x / 8, chunk = threadIdx.x % 8, unit = blockIdx.x;
   const int64_t tile = blockIdx.y;
-  const int g = lane / 4, q = lane % 4;
-  uint32_t a[4];
+  uint32_t pairs[4];
 #pragma unroll
-  for (int p = 0; p < 4; ++p) {
-    const int64_t row = tile * kTileRows + g + (p % 2) * 8, k = unit * kUnit + input_of<false>(q, t, p / 2 * 2);
-    a[p] = pack_bf16(number(raw, row, k), number(raw, row, k + 1));
+  for (int q = 0; q < 4; ++q) {
+    const int64_t k = unit * kUnit + input_of<false>(q, chunk / 2, chunk % 2 * 2);
+    pairs[q] = pack_bf16(number(raw, tile * kTileRows + row, k), number(raw, tile * kTileRows + row, k + 1));
   }
-  reinterpret_cast<uint4*>(units + (tile * n_units + unit) * Bf16Unit::kBytes)[t * 32 + lane] = {a[0], a[1], a[2], a[3]};
+  *reinterpret_cast<uint4*>(units + (tile * n_units + unit) * Bf16Unit::kBytes + Bf16Unit::place(row, chunk)) = {pairs[0], pairs[1], pairs[2], pairs[3]};
 }
 
 // Code k of a GGUF row: the nibble or byte as stored.

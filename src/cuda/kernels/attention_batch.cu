@@ -383,7 +383,7 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
       const float norm = norm_of(state.x, state.y, factor, sinks ? sinks + number : nullptr);
       o = {__fmul_rn(o.x, norm), __fmul_rn(o.y, norm), __fmul_rn(o.z, norm), __fmul_rn(o.w, norm)};
       if (lanes.data) {
-        *reinterpret_cast<uint2*>(lanes.at(row, at)) = {pack<__nv_bfloat16>(o.x, o.y), pack<__nv_bfloat16>(o.z, o.w)};
+        lanes.put_four(lanes.at(row, at), {pack<__nv_bfloat16>(o.x, o.y), pack<__nv_bfloat16>(o.z, o.w)});
       } else {
         float2* const to = reinterpret_cast<float2*>(op.out.data + row * op.out.stride + at * 4);
         to[0] = {o.x, o.y}, to[1] = {o.z, o.w};

@@ -1,8 +1,11 @@
 // Matmul for many tokens on sm_90a. A block multiplies 128 rows of a weight with 192 tokens (or 184): two warpgroups take 64 rows each as operand A, decoded in registers
-// from the same units that serve one token; tokens are operand B in shared memory. Four warps keep the bulk copies going, a few units ahead; blocks stay and walk
-// over tiles. A bulk copy takes its warp some 60 cycles to ask for, one lane after the other: nine by one warp nearly fill the 770 cycles of a unit, and results that
-// leave through shared memory by 192 copies of a row cost more than plain stores from registers do. Pairs of blocks that share the tokens' copy by multicast were
-// slower, too: 317 TFLOP/s instead of 550, and 380 instead of 590 when it was written anew.
+// from the same units that serve one token, or in bf16 from shared memory as they lie; tokens are operand B in shared memory. Four warps keep the bulk copies going, a few units ahead;
+// blocks stay and walk over tiles. A bulk copy takes its warp some 60 cycles to ask for, one lane after the other: nine by one warp nearly fill the 770 cycles of a unit, and results that
+// leave through shared memory by 192 copies of a row cost more than plain stores from registers do.
+//
+// In bf16 two blocks are a cluster that shares its tokens: each asks for half of them, for both. A prompt of 8192 tokens takes 1.9 % less time with it. Power is what it saves:
+// copies and multiplications alone, for half a second, without ends of chains and tiles, give 737 TFLOP/s instead of 727 at 700 W (and 709 instead of 699 with ends of chains). (A block's arrival at the other's barrier must not
+// say `.release.cluster`: it then waits for all of memory, and 727 become 560.) In nvfp4, where blocks decode at their own pace, pairs that wait for each other take 10 % more time.
 //
 // A warpgroup has three multiplications waiting while it loads or decodes the next operand. By the counters (8192 tokens, bf16) the tensor cores are busy 75 % of the time for
 // gate and up, 78 to 81 % for o and qkv and 88 % for down, at clocks of 1.70, 1.68, 1.60 and 1.57 GHz: what is left is the ends of tiles, and power. A tile's results that
@@ -12,7 +15,8 @@
 // So the units come in the order 0 8 16 .. 1 9 17 .., and each chain's end costs one addition per output (3 % of the tensor cores' time at 4096 inputs).
 //
 // With an activation, a block has 64 rows of the gate and the same 64 of the up projection, one for each warpgroup; they exchange halves of their results through
-// shared memory, and what leaves is one tile of the next matmul's input (a quarter of the bytes, and no pass over 8192 x 12288 numbers in between).
+// shared memory, and what leaves is one tile of the next matmul's input (a quarter of the bytes, and no pass over 8192 x 12288 numbers in between). In bf16 a warp has eight rows of
+// both (kJoined), and nothing to exchange: the place for that is one more stage.
 //
 // Units with scales of their own (fp8 in blocks of 128, q8_0, q4_0, q4_1) are multiplied from zero and added to the chain with their scale, as few tokens have it. That is a third
 // set of sums; registers hold two, so what the ended chains add up to waits in shared memory (98 KB, the threads' own), in place of two stages. Minimums (q4_1) take the sums of
@@ -21,6 +25,7 @@
 
 #include "cuda/kernels/gemm.h"
 #include "cuda/lib/activation.h"
+#include "cuda/lib/cluster.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/operand.h"
 #include "cuda/lib/units.h"
@@ -39,8 +44,12 @@ template <class Unit>
 constexpr int kWeightBytes = kTilesOfBlock * Unit::kBytes;
 constexpr int kTotalBytes = kRows * kTileTokens * 4;
 static_assert(kTotalBytes >= kSwapBytes);                                   // they share their place
+template <class Unit>
+constexpr bool kAsItLies = std::is_same_v<Unit, Bf16Unit>;                  // operand A is not decoded but read from shared memory
+template <class Unit>
+constexpr int kCluster = kAsItLies<Unit> ? 2 : 1;                              // blocks of a cluster, which share their tokens
 template <class Unit, int kAct>
-constexpr int kEndBytes = Unit::kScales > 0 ? kTotalBytes : kAct < 0 ? 0 : kSwapBytes;
+constexpr int kEndBytes = Unit::kScales > 0 ? kTotalBytes : kAct < 0 ? 0 : kAsItLies<Unit> ? kTileBytes : kSwapBytes;
 // kTokens: of a block's tile, kTileTokens or fewer; in the latter case they may lie in two tiles of the input.
 template <class Unit, int kAct, int kTokens>
 constexpr int kStages = (225 * 1024 - kEndBytes<Unit, kAct>) / (kWeightBytes<Unit> + kTokens * 128);
@@ -67,9 +76,12 @@ struct Grid { int n_units, n_row_blocks, n_token_blocks, n_tokens; };
 
 // Tile i: row blocks in groups, so that what runs at the same time reads few rows and few tokens.
 struct Place { int row_block, token_block; };
+// A cluster's blocks have neighbouring row blocks; the last of all may be beyond the rows.
+template <int kCluster>
 __device__ Place place(int i, const Grid& grid) {
-  const int per_group = kGroup * grid.n_token_blocks, group = i / per_group, in_group = i % per_group, wide = min(kGroup, grid.n_row_blocks - group * kGroup);
-  return {group * kGroup + in_group % wide, in_group / wide};
+  constexpr int kMost = kGroup / kCluster;
+  const int per_group = kMost * grid.n_token_blocks, group = i / per_group, in_group = i % per_group, wide = min(kMost, (grid.n_row_blocks + kCluster - 1) / kCluster - group * kMost);
+  return {(group * kMost + in_group % wide) * kCluster + int(blockIdx.x) % kCluster, in_group / wide};
 }
 __device__ const GemmPart& part_of(const GemmParts& parts, int row_block) {
   int which = 0;
@@ -96,25 +108,28 @@ template <class Unit, int kAct, int kTokens>
 __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant__ GemmParts parts, const std::byte* x, std::byte* out_tiles, Grid grid, int n_tiles) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kDepth = kStages<Unit, kAct, kTokens>, kInputBytes = kTokens * 128;
-  constexpr bool kPairs = kAct >= 0, kAdds = kAct == kAdding, kScaled = Unit::kScales > 0;
+  constexpr bool kGated = kAct >= 0, kAdds = kAct == kAdding, kScaled = Unit::kScales > 0, kJoined = kGated && kAsItLies<Unit>;
   extern __shared__ std::byte raw_shared[];
   __shared__ Barrier full[kDepth], empty[kDepth];
   std::byte* inputs = raw_shared + (-shared_address(raw_shared) & 1023);    // [stage][token][128 bytes]
   std::byte* weights = inputs + kDepth * kInputBytes;                      // [stage][row tile][unit]
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
+  const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0), lane = threadIdx.x % 32, group = warp / 4;     // the compiler sees that a warp agrees on it
   start_dependents();
   if (threadIdx.x == 0) {
-    for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], 1), init_barrier(&empty[s], kConsumers * 4);
+    for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], 1), init_barrier(&empty[s], kConsumers * 4 * kCluster<Unit>);
     publish_barriers();
   }
-  __syncthreads();
+  if (kCluster<Unit> > 1) arrive_in_cluster(), await_cluster();
+  else __syncthreads();
   int stage = 0;
   uint32_t phase = 0;
   const auto advance = [&] {
     if (++stage == kDepth) stage = 0, phase ^= 1;
   };
   const auto leave = [&](int s) {
-    if (lane == 0) arrive(&empty[s]);
+    if (lane > 0) return;
+    arrive(&empty[s]);
+    if (kCluster<Unit> > 1) arrive_there(address_in(shared_address(&empty[s]), int(blockIdx.x) % kCluster<Unit> ^ 1));
   };
 
   if (group == kConsumers) {
@@ -123,14 +138,16 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
       await_predecessors();
       const int worker = warp % 4;                                          // of four, each with its row tiles; the first has the tokens, too
       constexpr int kOwn = kTilesOfBlock / 4;
-      for (int i = blockIdx.x; i < n_tiles; i += gridDim.x) {
-        const Place at = place(i, grid);
-        const GemmPart& part = kPairs ? parts.part[worker / 2] : part_of(parts, at.row_block);
-        const int first_tile = kPairs ? at.row_block * 4 + worker % 2 * kOwn : (at.row_block - part.first_block) * kTilesOfBlock + worker * kOwn;
+      for (int i = blockIdx.x / kCluster<Unit>; i < n_tiles; i += gridDim.x / kCluster<Unit>) {
+        const Place at = place<kCluster<Unit>>(i, grid);
+        const GemmPart& part = kGated ? parts.part[worker / 2] : part_of(parts, at.row_block);
+        const int first_tile = kGated ? at.row_block * 4 + worker % 2 * kOwn : (at.row_block - part.first_block) * kTilesOfBlock + worker * kOwn;
         const int last_tile = (part.rows + kTileRows - 1) / kTileRows - 1;
         const std::byte* units[kOwn];
 #pragma unroll
-        for (int t = 0; t < kOwn; ++t) units[t] = part.units + int64_t{min(first_tile + t, last_tile)} * grid.n_units * Unit::kBytes;
+        for (int t = 0; t < kOwn; ++t)
+          units[t] = kJoined ? parts.part[t].units + int64_t{min(at.row_block * 4 + worker, last_tile)} * grid.n_units * Unit::kBytes
+                             : part.units + int64_t{min(first_tile + t, last_tile)} * grid.n_units * Unit::kBytes;
         const int first_token = at.token_block * kTokens, in_tile = kTokens == kTileTokens ? 0 : first_token % kTileTokens;
         const std::byte* tokens = x + int64_t{first_token / kTileTokens} * grid.n_units * kTileBytes + in_tile * 128;
         // What lies in the next tile, if there is one: tokens beyond the last may hold anything.
@@ -143,8 +160,14 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
             await(&empty[stage], phase ^ 1);
             if (worker == 0) {
               arrive_expecting(&full[stage], kWeightBytes<Unit> + n_here + n_next);
-              copy_bulk(inputs + stage * kInputBytes, tokens + int64_t{u} * kTileBytes, n_here, &full[stage]);
-              if (kTokens < kTileTokens && n_next > 0) copy_bulk(inputs + stage * kInputBytes + n_here, next_tokens + int64_t{u} * kTileBytes, n_next, &full[stage]);
+              const auto copy_tokens = [&](std::byte* to, const std::byte* from, int n_bytes) {
+                if (kCluster<Unit> == 1) return copy_bulk(to, from, n_bytes, &full[stage]);
+                const int half = n_bytes / 256 * 128;                        // whole tokens
+                if (blockIdx.x % kCluster<Unit>) copy_bulk_to_pair(to + half, from + half, n_bytes - half, &full[stage]);
+                else if (half > 0) copy_bulk_to_pair(to, from, half, &full[stage]);
+              };
+              copy_tokens(inputs + stage * kInputBytes, tokens + int64_t{u} * kTileBytes, n_here);
+              if (kTokens < kTileTokens && n_next > 0) copy_tokens(inputs + stage * kInputBytes + n_here, next_tokens + int64_t{u} * kTileBytes, n_next);
             }
 #pragma unroll
             for (int t = 0; t < kOwn; ++t)
@@ -157,17 +180,24 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
     grow_registers<232>();
     const int g = lane / 4, q = lane % 4;
     std::byte* const end = weights + kDepth * kWeightBytes<Unit>;            // totals of a tile's ended chains [four of a thread's sums][thread]; then what is swapped
+    [[maybe_unused]] const auto send_tile = [&](const Place& at, const std::byte* tile) {
+      fence_for_wgmma();
+      sync_threads_of(1, 256);
+      if (threadIdx.x > 0 || at.row_block >= grid.n_row_blocks) return;
+      store_bulk(out_tiles + (int64_t{at.token_block} * grid.n_row_blocks + at.row_block) * kTileBytes, tile, kTileBytes);
+      commit_stores();
+    };
 #pragma unroll 1
-    for (int i = blockIdx.x; i < n_tiles; i += gridDim.x) {
+    for (int i = blockIdx.x / kCluster<Unit>; i < n_tiles; i += gridDim.x / kCluster<Unit>) {
       float acc[kTokens / 2], total[kTokens / 2];                            // scaled units: `total` is a unit's sums
-      uint32_t a[4][4];
+      [[maybe_unused]] uint32_t a[4][4];
 #pragma unroll
       for (int j = 0; j < kTokens / 2; ++j) acc[j] = 0, total[j] = 0;
       for (int chain = 0; chain < kChains; ++chain) {
-        if (kAdds && chain + 1 == kChains) prefetch_residual<kTokens>(parts.residual, place(i, grid), parts.part[0].rows, grid.n_tokens);
+        if (kAdds && chain + 1 == kChains) prefetch_residual<kTokens>(parts.residual, place<kCluster<Unit>>(i, grid), parts.part[0].rows, grid.n_tokens);
         for (int u = chain; u < grid.n_units; u += kChains) {
           await(&full[stage], phase);
-          const std::byte* unit = weights + stage * kWeightBytes<Unit> + warp * Unit::kBytes;
+          [[maybe_unused]] const std::byte* unit = weights + stage * kWeightBytes<Unit> + warp * Unit::kBytes;
           const uint64_t b = wgmma_tile(inputs + stage * kInputBytes);
           if constexpr (kScaled) {
             constexpr int kEach = 4 / Unit::kScales;
@@ -177,9 +207,9 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
 #pragma unroll
             for (int s = 0; s < Unit::kScales; ++s) {
               wgmma_fence();
-              wgmma<__nv_bfloat16, false, true>(total, a[s * kEach], b + 2 * s * kEach);
+              wgmma(total, a[s * kEach], b + 2 * s * kEach, true);
 #pragma unroll
-              for (int t = s * kEach + 1; t < (s + 1) * kEach; ++t) wgmma<__nv_bfloat16, false>(total, a[t], b + 2 * t);
+              for (int t = s * kEach + 1; t < (s + 1) * kEach; ++t) wgmma(total, a[t], b + 2 * t, false);
               wgmma_commit();
               wgmma_await<0>();
               hold(total);
@@ -192,10 +222,10 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
               const uint32_t first[4] = {Unit::ones(0, 0), Unit::ones(0, 1), Unit::ones(0, 2), Unit::ones(0, 3)};
               const uint32_t second[4] = {Unit::ones(2, 0), Unit::ones(2, 1), Unit::ones(2, 2), Unit::ones(2, 3)};
               wgmma_fence();
-              wgmma<__nv_bfloat16, false, true>(total, first, b);
-              wgmma<__nv_bfloat16, false>(total, first, b + 2);
-              wgmma<__nv_bfloat16, false>(total, second, b + 4);
-              wgmma<__nv_bfloat16, false>(total, second, b + 6);
+              wgmma(total, first, b, true);
+              wgmma(total, first, b + 2, false);
+              wgmma(total, second, b + 4, false);
+              wgmma(total, second, b + 6, false);
               wgmma_commit();
               wgmma_await<0>();
               hold(total);
@@ -207,6 +237,16 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
                 acc[j] = fmaf(total[of_token + 2], j / 2 % 2 ? high[1] : low[1], acc[j]);
               }
             }
+          } else if constexpr (kAsItLies<Unit>) {
+            // Joined: eight rows of the gate, the same of the up projection, and so on, every other eight for each warpgroup.
+            const std::byte* const rows_here = weights + stage * kWeightBytes<Unit>;
+            const uint64_t rows = kJoined ? wgmma_units(rows_here + group * 1024, 2048) : wgmma_units(rows_here + group * 4 * Unit::kBytes);
+            wgmma_fence();
+#pragma unroll
+            for (int t = 0; t < 4; ++t) wgmma(acc, rows + 16 * t, b + 2 * t, u == chain && t == 0);
+            wgmma_commit();
+            wgmma_await<1>();                                                // the unit before has been multiplied
+            if (u > chain) leave(stage == 0 ? kDepth - 1 : stage - 1);
           } else {
             const auto held = Operands<Unit>::open(unit, lane);
 #pragma unroll
@@ -215,14 +255,14 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
               if (t == 3 && u > chain) leave(stage == 0 ? kDepth - 1 : stage - 1);
               Operands<Unit>::take(a[t], held, t);
               wgmma_fence();
-              wgmma<__nv_bfloat16, false>(acc, a[t], b + 2 * t);
+              wgmma(acc, a[t], b + 2 * t, u == chain && t == 0);
               wgmma_commit();
             }
           }
           advance();
         }
         if constexpr (kScaled) {
-          if (kPairs && chain == 0) {                                        // the tile that leaves from here has left
+          if (kGated && chain == 0) {                                        // the tile that leaves from here has left
             if (threadIdx.x == 0) await_stores_read();
             sync_threads_of(1, 256);
           }
@@ -239,18 +279,45 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
         } else {
           wgmma_await<0>();
           hold(acc);
-          if (chain < grid.n_units) leave(stage == 0 ? kDepth - 1 : stage - 1);
+          if (chain < grid.n_units) {                                        // otherwise `acc` is still the chain's before
+            leave(stage == 0 ? kDepth - 1 : stage - 1);
 #pragma unroll
-          for (int j = 0; j < kTokens / 2; ++j) total[j] += acc[j], acc[j] = 0;
+            for (int j = 0; j < kTokens / 2; ++j) total[j] += acc[j];
+          }
         }
       }
-      const Place at = place(i, grid);
-      if constexpr (kPairs) {
+      const Place at = place<kCluster<Unit>>(i, grid);
+      [[maybe_unused]] const bool there = at.row_block < grid.n_row_blocks;  // or a cluster's last block has no rows
+      if constexpr (kJoined) {
+        const int row = warp % 4 * kTileRows + group * 8 + g;                // of 64
+        const auto of_row = [&](const float* p) { return p && there ? p + at.row_block * 64 + row : nullptr; };
+        const float *gate_bias = of_row(parts.part[0].bias), *up_bias = of_row(parts.part[1].bias), *gate_scale = of_row(parts.part[0].row_scales), *up_scale = of_row(parts.part[1].row_scales);
+        const float by_gate = gate_scale ? *gate_scale : 1.0f, by_up = up_scale ? *up_scale : 1.0f;
+        if (threadIdx.x == 0) await_stores_read();                           // the tile before has left
+        sync_threads_of(1, 256);
+#pragma unroll
+        for (int first = 0; first < kTokens / 2; first += 16) {
+          float gate[8];
+#pragma unroll
+          for (int i = 0; i < 8; ++i) gate[i] = finished(total[first + i / 2 * 4 + i % 2], parts.part[0].scale, by_gate, gate_bias);
+          act_all<ActKind(kAct)>(gate);
+#pragma unroll
+          for (int i = 0; i < 8; ++i) gate[i] *= finished(total[first + i / 2 * 4 + 2 + i % 2], parts.part[1].scale, by_up, up_bias);
+#pragma unroll
+          for (int i = 0; i < 8; i += 2) {
+            // Rows 2i and 2i + 1 lie in neighbouring lanes and share a word: one lane writes it for the first of two tokens, the other for the second.
+            const float received = __shfl_xor_sync(0xffffffffu, g % 2 ? gate[i] : gate[i + 1], 4);
+            const uint32_t word = g % 2 ? pack_bf16(received, gate[i + 1]) : pack_bf16(gate[i], received);
+            *reinterpret_cast<uint32_t*>(end + tile_place((first / 4 + i / 2) * 8 + 2 * q + g % 2, row & ~1, 1)) = word;
+          }
+        }
+        send_tile(at, end);
+      } else if constexpr (kGated) {
         float* swap = reinterpret_cast<float*>(end);                         // [of which warpgroup][token of 96][row]
         const GemmPart& part = parts.part[group];
         const int row = warp % 4 * kTileRows + g;                            // of 64
-        const float* bias = part.bias ? part.bias + at.row_block * 64 + row : nullptr;
-        const float* row_scales = part.row_scales ? part.row_scales + at.row_block * 64 + row : nullptr;
+        const float* bias = part.bias && there ? part.bias + at.row_block * 64 + row : nullptr;
+        const float* row_scales = part.row_scales && there ? part.row_scales + at.row_block * 64 + row : nullptr;
         const float row_scale[2] = {row_scales ? row_scales[0] : 1.0f, row_scales ? row_scales[8] : 1.0f};
         if (threadIdx.x == 0) await_stores_read();                           // the tile before has left
         sync_threads_of(1, 256);
@@ -287,12 +354,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
           const int token = group * (kTokens / 2) + j / 4 * 8 + 2 * q + g % 2, in_unit = row + 8 * (j / 2 % 2);
           *reinterpret_cast<uint32_t*>(tile + tile_place(token, in_unit & ~1, 1)) = word;
         }
-        fence_for_wgmma();
-        sync_threads_of(1, 256);
-        if (threadIdx.x == 0) {
-          store_bulk(out_tiles + (int64_t{at.token_block} * grid.n_row_blocks + at.row_block) * kTileBytes, tile, kTileBytes);
-          commit_stores();
-        }
+        send_tile(at, tile);
       } else {
         const GemmPart& part = part_of(parts, at.row_block);
         const int row = (at.row_block - part.first_block) * kRows + warp * kTileRows + g, first_token = at.token_block * kTokens + 2 * q;
@@ -342,8 +404,9 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
         }
       }
     }
-    if (kPairs && threadIdx.x == 0) await_stores();
+    if (kGated && threadIdx.x == 0) await_stores();
   }
+  if (kCluster<Unit> > 1) arrive_in_cluster(), await_cluster();                      // the other block's arrivals come here
 #endif
 }
 
@@ -365,12 +428,12 @@ void launch(GemmParts parts, const Tensor& x, std::byte* tiles, bool is_tiled, s
     n_row_blocks += (parts.part[i].rows + kRows - 1) / kRows;
   }
   if (kAct >= 0) n_row_blocks = parts.part[0].rows / 64;
-  const int n_tiles = n_row_blocks * n_token_blocks;
   const auto kernel = gemm_kernel<Unit, kAct, kTokens>;
   constexpr int kBytes = kSharedBytes<Unit, kAct, kTokens>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  launch_kernel(kernel, std::min(n_tiles, l.n_sms), kThreads, kBytes, l.stream, parts, static_cast<const std::byte*>(tiles), out_tiles,
-                Grid{n_units, n_row_blocks, n_token_blocks, int(x.rows)}, n_tiles);
+  const int n_places = (n_row_blocks + kCluster<Unit> - 1) / kCluster<Unit> * n_token_blocks;
+  launch_kernel_as({.cluster = kCluster<Unit>}, kernel, std::min(n_places, l.n_sms / kCluster<Unit>) * kCluster<Unit>, kThreads, kBytes, l.stream, parts, static_cast<const std::byte*>(tiles), out_tiles,
+                   Grid{n_units, n_row_blocks, n_token_blocks, int(x.rows)}, n_places);
 }
 
 }  // namespace

@@ -20,9 +20,9 @@ using Parts = GemmParts;
 struct Input { const uint4* x; int n_tokens, n_groups, n_units; };
 
 template <bool kHalves>
-__global__ void take_input_kernel(uint4* out, Tensor x, int n_groups, int n_units) {
+__global__ void take_input_kernel(Lanes out, Tensor x, int n_units) {
   follow();
-  const int i = blockIdx.x * blockDim.x + threadIdx.x, lane = i % 32, h = i / 32 % 2, group = i / 64 % n_groups, unit = i / 64 / n_groups;
+  const int i = blockIdx.x * blockDim.x + threadIdx.x, lane = i % 32, h = i / 32 % 2, group = i / 64 % out.n_groups, unit = i / 64 / out.n_groups;
   if (unit >= n_units) return;
   const int token = group * 8 + lane / 4, k = unit * kUnit + lane_input<kHalves>(lane % 4, h);
   float v[8] = {};
@@ -35,7 +35,9 @@ __global__ void take_input_kernel(uint4* out, Tensor x, int n_groups, int n_unit
       for (int j = 0; j < 8; ++j) v[j] = k + j < x.cols ? row[k + j] : 0.0f;
     }
   }
-  out[i] = {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7])};
+  const uint4 packed = {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7])};
+  if (!out.rows) reinterpret_cast<uint4*>(out.data)[i] = packed;
+  else out.put_four(out.at(token, k), {packed.x, packed.y}), out.put_four(out.at(token, k + 4), {packed.z, packed.w});
 }
 
 // RT row tiles and NT groups of 8 tokens a block. Weights do not depend on anything: kAhead units a warp are on their way before the kernel waits for its
@@ -165,7 +167,7 @@ __global__ void matmul_f32_kernel(Tensor out, Tensor x, Tensor w, const float* b
 
 void input_in_lanes(const Lanes& out, const Tensor& x, const Launch& l) {
   const int n_units = (int(x.cols) + kUnit - 1) / kUnit;
-  launch_kernel(out.halves ? take_input_kernel<true> : take_input_kernel<false>, (out.n_groups * n_units * 64 + 255) / 256, 256, 0, l.stream, reinterpret_cast<uint4*>(out.data), x, out.n_groups, n_units);
+  launch_kernel(out.halves ? take_input_kernel<true> : take_input_kernel<false>, (out.n_groups * n_units * 64 + 255) / 256, 256, 0, l.stream, out, x, n_units);
 }
 
 void matmul(const Matmul& op, std::byte* tiles, const AddNorm* residual, const Launch& l) {

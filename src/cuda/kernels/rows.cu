@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_con
       if (bias) v[j] = v[j] + plus[j];
       if (k + j >= n) v[j] = 0;
     }
-    if (lanes.data) *reinterpret_cast<uint2*>(lanes.at(t, k)) = {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3])};
+    if (lanes.data) lanes.put_four(lanes.at(t, k), {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3])});
     else if (!tiles) put(out, k, {v[0], v[1], v[2], v[3]});
     else
 #pragma unroll
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kNormThreads, kOwn <= 4 ? 8 : 4) norm_to_lanes
   for (int i = 0; i < kOwn; ++i, to += lanes.bytes_of(kStep))
     if (has(i)) {
       const float4 v = own[i], w = own_weights[i * kNormThreads];
-      *reinterpret_cast<uint2*>(to) = {pack_bf16(v.x * factor * w.x, v.y * factor * w.y), pack_bf16(v.z * factor * w.z, v.w * factor * w.w)};
+      lanes.put_four(to, {pack_bf16(v.x * factor * w.x, v.y * factor * w.y), pack_bf16(v.z * factor * w.z, v.w * factor * w.w)});
     }
 }
 
@@ -269,9 +269,9 @@ __global__ void scale_cap_kernel(ScaleCap op) {
 
 void embed(const Embed& op, const Launch& l) {
   if (op.out.rows == 0) return;
-  // One number a thread where tokens are few: after the other each would cost a trip to memory.
+  // One number a thread where tokens are few: after the other each would cost a trip to memory. A step's first kernel: those after it need not ask for the step before.
   const dim3 grid(op.out.rows, op.out.rows <= 32 ? (op.out.cols + 255) / 256 : 1);
-  launch_kernel(embed_kernel, grid, 256, 0, l.stream, op.out, op.table->packed, op.table->packed.format, op.by_position ? l.step.positions : l.step.tokens, l.choices, op.table->scale, op.scale, op.add);
+  launch_kernel_as({.overlaps = false}, embed_kernel, grid, 256, 0, l.stream, op.out, op.table->packed, op.table->packed.format, op.by_position ? l.step.positions : l.step.tokens, l.choices, op.table->scale, op.scale, op.add);
 }
 
 void add_norm(const AddNorm& op, std::byte* tiles, const Lanes& lanes, const Launch& l) {

@@ -2,6 +2,7 @@
 #pragma once
 #include "cuda/lib/async_copy.h"
 #include "cuda/lib/flash.h"
+#include "cuda/lib/mma.h"
 
 namespace ridge::cuda {
 
@@ -15,15 +16,6 @@ __device__ inline void flash_mma(float* d, const uint32_t (&a)[4], uint32_t b0, 
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// Four 8x8 matrices of 16-bit numbers; lane l gives the address of row l % 8 of matrix l / 8.
-template <bool kTransposed>
-__device__ inline void load_four_matrices(uint32_t (&v)[4], const void* row) {
-  if constexpr (kTransposed)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(shared_address(row)) : "memory");
-  else
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(shared_address(row)) : "memory");
 }
 
 }  // namespace ridge::cuda

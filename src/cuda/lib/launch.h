@@ -32,6 +32,7 @@ enum class Split { shared, driver };
 struct LaunchAs {
   Split split = Split::shared;
   int cluster = 1;                           // blocks along x that start together and see each other's shared memory (sm_90)
+  bool overlaps = true;                      // with the kernel before it
 };
 
 template <class... Params, class... Args>
@@ -39,7 +40,7 @@ void launch_kernel_as(LaunchAs as, void (*kernel)(Params...), dim3 grid, int thr
   cudaLaunchAttribute attributes[3]{};
   int n = 0;
   attributes[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[n++].val.programmaticStreamSerializationAllowed = 1;
+  attributes[n++].val.programmaticStreamSerializationAllowed = as.overlaps;
   if (as.split == Split::shared) {
     attributes[n].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
     attributes[n++].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;

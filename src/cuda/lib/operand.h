@@ -7,16 +7,7 @@ namespace ridge::cuda {
 
 template <class Unit> struct Operands;
 
-// Units without scales of their own: what a lane holds of one, from which it takes operand after operand.
-template <> struct Operands<Bf16Unit> {
-  using Held = const uint4*;
-  __device__ static Held open(const std::byte* unit, int lane) { return reinterpret_cast<const uint4*>(unit) + lane; }
-  __device__ static void take(uint32_t (&a)[4], Held held, int t) {
-    const uint4 v = held[t * 32];
-    a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
-  }
-};
-
+// Units without scales of their own: what a lane holds of one, from which it takes operand after operand. (bf16 is multiplied where it lies.)
 template <class Scales> struct Operands<E2m1Unit<Scales>> {
   using Unit = E2m1Unit<Scales>;
   struct Held { uint32_t words[4]; __nv_bfloat162 scales; };

@@ -1,10 +1,10 @@
 // How weights lie in device memory, chosen once for one token and for thousands: as operands of the tensor cores, weights on the 16-row side.
 //
 // A weight is row tiles of 16 outputs; a row tile is a run of units of 64 inputs, so that one tile is one sequential stream. Inside a unit, lane l of a warp
-// (g = l / 4, q = l % 4) finds its share of four m16n8k16 A operands in one 16-byte load (bf16: four). Which input sits at which k of an operand is free, as long
+// (g = l / 4, q = l % 4) finds its share of four m16n8k16 A operands in one 16-byte load (bf16: in four loads of matrices, or the tensor cores read it where it lies). Which input sits at which k of an operand is free, as long
 // as the activations follow; it is chosen so that a lane's activations are contiguous, and so that a block's scale covers whole operands or whole lanes:
 //
-//   bf16    lane's inputs 16q..16q+15, operand t takes 16q+4t..+3     [t][lane][row g: 2, row g+8: 2, row g: 2, row g+8: 2] bf16           2048 bytes
+//   bf16    lane's inputs 16q..16q+15, operand t takes 16q+4t..+3     [8 rows][inputs 2c, 2c+1 of each lane's: chunk c][row][q][2] bf16       2048 bytes
 //   nvfp4   the same (a lane's 16 inputs are one scale block)          [lane][t] 8 codes, then [lane] scales of rows g, g+8 of block q       576
 //   mxfp4   the same (half a block)                                    [lane][t] 8 codes, then [half][g] scales of rows g, g+8                544
 //   q8_0    two halves of 32 inputs: lane's 8q..8q+7 of each           [half][lane] 16 int8, then f16 scales [half][16 rows]                 1088
@@ -22,6 +22,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/lib/mma.h"
 
@@ -47,21 +48,27 @@ struct Bf16Unit {
   static constexpr int kBytes = 2048;
   static constexpr bool kHalves = false;
   static constexpr int kScales = 0;                                         // of a unit's own for sums in f32
-  struct Held { uint4 a[4]; };
+  // Chunks of 16 bytes; those of eight rows are the matrices that ldmatrix and wgmma take. Operand t is the chunks 2t and 2t + 1.
+  __host__ __device__ static constexpr int place(int row, int chunk) { return row / 8 * 1024 + chunk * 128 + row % 8 * 16; }
+  struct Held { uint32_t a[4][4]; };
   template <class From = Streamed>
   __device__ static Held load(const std::byte* unit, int lane) {
     Held held;
 #pragma unroll
-    for (int t = 0; t < 4; ++t) held.a[t] = From::get(reinterpret_cast<const uint4*>(unit) + t * 32 + lane);
+    for (int t = 0; t < 4; ++t) {
+      if constexpr (std::is_same_v<From, Staged>) load_four_matrices<false>(held.a[t], unit + place(lane % 16, 2 * t + lane / 16));
+      else
+#pragma unroll
+        for (int p = 0; p < 4; ++p) held.a[t][p] = From::get(reinterpret_cast<const uint32_t*>(unit + place(lane / 4 + p % 2 * 8, 2 * t + p / 2)) + lane % 4);
+    }
     return held;
   }
   template <int NT>
   __device__ static void multiply(float (&acc)[NT][4], const Held& held, const uint32_t (&b)[NT][8]) {
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
-      const uint32_t a[4] = {held.a[t].x, held.a[t].y, held.a[t].z, held.a[t].w};
 #pragma unroll
-      for (int n = 0; n < NT; ++n) mma_bf16(acc[n], a, b[n][2 * t], b[n][2 * t + 1]);
+      for (int n = 0; n < NT; ++n) mma_bf16(acc[n], held.a[t], b[n][2 * t], b[n][2 * t + 1]);
     }
   }
   static constexpr float kFactor = 1.0f;

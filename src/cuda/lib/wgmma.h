@@ -7,6 +7,7 @@
 // B in shared memory: rows of 128 bytes (64 numbers of 16 bits) whose 16-byte chunk c of row r lies at chunk c ^ (r % 8); tiles start at multiples of 1024 bytes.
 //   plain        rows are n, numbers are k: a step of 16 along k is 32 bytes further
 //   transposed   rows are k, numbers are n: panels of 64 numbers lie panel_bytes apart, and a step of 16 along k is 2048 bytes further
+// A in shared memory, too: the same, or as units of bf16 (lib/unit.h), 64 rows one after the other: a step along k is 256 bytes further.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -24,6 +25,9 @@ __host__ __device__ constexpr int swizzled(int row, int chunk) { return row * 12
 __device__ inline uint64_t wgmma_tile(const void* tile, int panel_bytes = 16) {
   return (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32) | (uint64_t(panel_bytes >> 4) << 16) | ((shared_address(tile) >> 4) & 0x3FFF);
 }
+
+// eight_rows_bytes: from eight rows to the next eight.
+__device__ inline uint64_t wgmma_units(const void* units, int eight_rows_bytes = 1024) { return (uint64_t(eight_rows_bytes >> 4) << 32) | (uint64_t{128 >> 4} << 16) | ((shared_address(units) >> 4) & 0x3FFF); }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -59,6 +63,20 @@ __device__ inline void end_block(int n) {
 #define RIDGE_NAMES_64 \
   RIDGE_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define RIDGE_NAMES_80 RIDGE_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+
+// For 16 and 32 tokens, by groups of eight: d[n] as mma_bf16 has it.
+#define RIDGE_GROUP(n) "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
+__device__ inline void wgmma_groups(float (&d)[2][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, 1, 1, 1, 0;"
+               : RIDGE_GROUP(0), RIDGE_GROUP(1)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+__device__ inline void wgmma_groups(float (&d)[4][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
+               : RIDGE_GROUP(0), RIDGE_GROUP(1), RIDGE_GROUP(2), RIDGE_GROUP(3)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+#undef RIDGE_GROUP
 
 template <class T, bool kTransposed, bool kFresh = false>
 __device__ inline void wgmma(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
@@ -125,22 +143,36 @@ __device__ inline void wgmma(float (&d)[64], uint64_t a, uint64_t b) {
                : "l"(a), "l"(b), "n"(int(kFresh)));
 }
 
-template <class T, bool kTransposed, bool kFresh = false>
-__device__ inline void wgmma(float (&d)[92], const uint32_t (&a)[4], uint64_t b) {
+// fresh: as kFresh, known as the kernel runs.
+__device__ inline void wgmma(float (&d)[92], const uint32_t (&a)[4], uint64_t b, bool fresh) {
   asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %98, 0;\nwgmma.mma_async.sync.aligned.m64n184k16.f32.bf16.bf16 {"
                RIDGE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91"
                "}, {%92, %93, %94, %95}, %96, add, 1, 1, %97;}"
              : RIDGE_SUMS_64, RIDGE_SUMS_16(64), RIDGE_SUMS_4(80), RIDGE_SUMS_4(84), RIDGE_SUMS_4(88)
-             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(int(kTransposed)), "n"(int(kFresh)));
+             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(0), "r"(int(fresh)));
 }
-
-template <class T, bool kTransposed, bool kFresh = false>
-__device__ inline void wgmma(float (&d)[96], const uint32_t (&a)[4], uint64_t b) {
+__device__ inline void wgmma(float (&d)[96], const uint32_t (&a)[4], uint64_t b, bool fresh) {
   asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %102, 0;\nwgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
                RIDGE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
                "}, {%96, %97, %98, %99}, %100, add, 1, 1, %101;}"
              : RIDGE_SUMS_64, RIDGE_SUMS_16(64), RIDGE_SUMS_16(80)
-             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(int(kTransposed)), "n"(int(kFresh)));
+             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(0), "r"(int(fresh)));
+}
+
+// A from shared memory.
+__device__ inline void wgmma(float (&d)[92], uint64_t a, uint64_t b, bool fresh) {
+  asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %94, 0;\nwgmma.mma_async.sync.aligned.m64n184k16.f32.bf16.bf16 {"
+               RIDGE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91"
+               "}, %92, %93, add, 1, 1, 0, 0;}"
+             : RIDGE_SUMS_64, RIDGE_SUMS_16(64), RIDGE_SUMS_4(80), RIDGE_SUMS_4(84), RIDGE_SUMS_4(88)
+             : "l"(a), "l"(b), "r"(int(fresh)));
+}
+__device__ inline void wgmma(float (&d)[96], uint64_t a, uint64_t b, bool fresh) {
+  asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %98, 0;\nwgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
+               RIDGE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+               "}, %96, %97, add, 1, 1, 0, 0;}"
+             : RIDGE_SUMS_64, RIDGE_SUMS_16(64), RIDGE_SUMS_16(80)
+             : "l"(a), "l"(b), "r"(int(fresh)));
 }
 
 #undef RIDGE_SUMS_4

@@ -1,0 +1,234 @@
+// What the matmul of few tokens (few_tokens.cu) is made of: its parameters, what its shared memory holds, its input and its tiles' ends. A block has teams of 8 warps that multiply, and
+// for each a warp that asks for its weights and one that finishes its tiles.
+#pragma once
+#include <type_traits>
+
+#include "cuda/kernels/gemm.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/lib/activation.h"
+#include "cuda/lib/async_copy.h"
+#include "cuda/lib/launch.h"
+#include "cuda/lib/row_norm.h"
+#include "cuda/lib/units.h"
+
+namespace ridge::cuda::few {
+
+constexpr int kTeam = 8;                                                    // warps
+static_assert(kTeam * 32 == kNormThreads && kFewTokens == 8);
+
+using Part = GemmPart;                                                      // first_block: the first of its tiles
+
+struct Few {
+  Part part[3];
+  int n_parts, n_tiles, n_units, n_tokens, cols;
+  const std::byte* x;
+  int64_t x_stride;                                                         // bytes
+  bool x_bf16;                                                              // rows padded with zeros to whole units
+  const float* norm_weight;                                                 // the input is norm(x) * (weight + offset), also written to `normed`; null: as it is
+  float* normed;
+  int64_t normed_stride;
+  float eps, weight_offset;
+  bool norm, activate;                                                      // activate: part 0 is the gate, part 1 what it gates
+  ActKind act;
+  float* residual;                                                          // += residual_scale * out[0]; null: none
+  int64_t residual_stride;
+  float residual_scale;
+  __nv_bfloat16* bf16_out;                                                  // the activated rows again, for the next matmul; null: none
+  int64_t bf16_stride;
+  int shared_stride;                                                        // of the input's rows in shared memory
+};
+
+// Teams of a block, slots of a team's ring, units of a slot that a warp takes, slots that are asked for before the input of a norm is there (which would queue behind
+// them). kRuns: units that are multiplied in one piece, the next one on its way to registers meanwhile; with a whole round of the ring every address is a constant away from a few that
+// stay. Formats that need many instructions a byte have two teams.
+template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 2, kRuns = 0; };
+template <> struct Plan<Nvfp4Unit> { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 2, kRuns = 8; };
+template <> struct Plan<Mxfp4Unit> { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 2, kRuns = 8; };
+template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 7, kEach = 1, kFirst = 7, kRuns = 0; };
+template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2, kRuns = 0; };
+template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2, kRuns = 2; };
+
+// Shared memory: gates [team][slot] arrived, then left, then the input | rings [team][slot] units | input [token][shared_stride] bf16 | sums [team][2][warp][token][16] f32 | 8 floats a team.
+template <class Unit>
+struct Layout {
+  using P = Plan<Unit>;
+  static constexpr int kGates = 256, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
+  static_assert(P::kTeams * P::kSlots * 16 + 8 <= kGates && P::kRuns % 2 == 0);
+  __host__ __device__ static int sums_at(const Few& f) { return kGates + P::kTeams * kRing + f.n_tokens * f.shared_stride; }
+  static int bytes(const Few& f) { return sums_at(f) + P::kTeams * (2 * kTeam * f.n_tokens * 16 + kTeam) * 4; }
+};
+
+__device__ inline void put_four(std::byte* row, int k, const float4& v) { *reinterpret_cast<uint2*>(row + 2 * k) = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)}; }
+
+// Whole fours of a row (cols is a multiple of four); zeros beyond it.
+__device__ inline float4 four_within(const float* row, int k, int cols) {
+  float4 v{0, 0, 0, 0};
+  if (k < cols) v = __ldcg(reinterpret_cast<const float4*>(row + k));
+  return v;
+}
+
+// Addresses, or numbers that are on their way, are not used before this.
+template <class T>
+__device__ void settle(const T*& p, int& n) { asm volatile("" : "+l"(p), "+r"(n)::"memory"); }
+__device__ inline void settle(float4& v) { asm volatile("" : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w)::"memory"); }
+
+// The input's rows as bf16 in shared memory. Short code on purpose: it runs once a kernel, from instructions that are not in the multiprocessor's cache by then. What is waited
+// for is asked for first thing after the wait, by addresses that were there before; the norm's weights, which may still be on their way, are touched after that.
+// `there` is passed when what was asked for has come.
+template <int kTeams>
+__device__ void take_input(std::byte* to, float* reduce, Barrier* there, const Few& f) {
+  const int team = threadIdx.x / kNormThreads, thread = threadIdx.x % kNormThreads, padded = f.n_units * kUnit;
+  if (f.norm) {
+    constexpr int kHeld = 4, kApart = 4 * kNormThreads;                     // chunks a thread keeps, more are read again; numbers from one to the next
+    const int first = 4 * thread;
+    float4 weight[kHeld];
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) weight[i] = f.norm_weight ? four_within(f.norm_weight, first + i * kApart, f.cols) : float4{1, 1, 1, 1};
+    const float offset = f.norm_weight ? f.weight_offset : 0.0f;
+    const float* from = reinterpret_cast<const float*>(f.x + team * f.x_stride) + first;
+    int n_ahead = team < f.n_tokens ? f.cols - first : 0;
+    settle(from, n_ahead);
+    await_predecessors();
+    float4 v[kHeld];
+    const auto load = [&] {
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) v[i] = four_within(from, i * kApart, n_ahead);
+    };
+    load();
+    for (int token = team; token < f.n_tokens; token += kTeams) {
+      std::byte* const row = to + token * f.shared_stride;
+      float squares = 0;
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) settle(weight[i]);
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) squares = add_squares(squares, v[i]);
+      if (threadIdx.x == 0 && token == 0) arrive_with(there, squares);
+#pragma unroll 1
+      for (int k = kHeld * kApart; k < n_ahead; k += kApart) squares = add_squares(squares, __ldcg(reinterpret_cast<const float4*>(from + k)));
+      const float factor = rms_factor(group_sum(squares, reduce + team * kTeam, team), f.cols, f.eps);
+      const auto finish = [&](float4 y, const float4& w, int k) {
+        if (k >= padded) return;
+        y = {y.x * factor * (w.x + offset), y.y * factor * (w.y + offset), y.z * factor * (w.z + offset), y.w * factor * (w.w + offset)};
+        put_four(row, k, y);
+        if (blockIdx.x == 0 && k < f.cols) *reinterpret_cast<float4*>(f.normed + token * f.normed_stride + k) = y;
+      };
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) finish(v[i], weight[i], first + i * kApart);
+#pragma unroll 1
+      for (int k = first + kHeld * kApart; k < padded; k += kApart)
+        finish(four_within(from, k - first, n_ahead), f.norm_weight ? four_within(f.norm_weight, k, f.cols) : float4{1, 1, 1, 1}, k);
+      from += kTeams * (f.x_stride / 4);
+      if (token + kTeams < f.n_tokens) load();
+    }
+    return;
+  }
+  // All loads of a thread before the first is used: one after the other they cost a trip to the second-level cache each.
+  constexpr int kThreads = kTeams * kNormThreads;
+  const auto copy = [&](auto held, auto&& put) {                            // held: so many pieces of 16 bytes at once
+    using Held = decltype(held);
+    using Piece = std::remove_all_extents_t<typename Held::type>;
+    constexpr int kAtOnce = std::extent_v<typename Held::type>, kNumbers = std::is_same_v<Piece, uint4> ? 8 : 4, kApart = kNumbers * kThreads;
+    const int first = kNumbers * int(threadIdx.x);
+    int n_ahead = (kNumbers == 8 ? padded : f.cols) - first;
+    const std::byte* from = f.x + 16 * int64_t{threadIdx.x};
+    settle(from, n_ahead);
+    await_predecessors();
+    Piece v[kAtOnce];
+    const auto load = [&](int k) {
+      const Piece* const p = reinterpret_cast<const Piece*>(from) + k / kNumbers;
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        v[i] = {};
+        if (k + i * kApart < n_ahead) v[i] = __ldcg(p + i * kThreads);
+      }
+    };
+    load(0);
+    for (int token = 0; token < f.n_tokens; ++token, from += f.x_stride) {
+      std::byte* const row = to + token * f.shared_stride;
+#pragma unroll 1
+      for (int k = 0; first + k < padded; k += kAtOnce * kApart) {
+        if (token + k > 0) load(k);
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+          if (first + k + i * kApart < padded) put(row, first + k + i * kApart, v[i]);
+      }
+    }
+  };
+  if (f.x_bf16) copy(std::type_identity<uint4[6 / kTeams]>{}, [](std::byte* row, int k, const uint4& v) { *reinterpret_cast<uint4*>(row + 2 * k) = v; });
+  else copy(std::type_identity<float4[4 / kTeams]>{}, [](std::byte* row, int k, const float4& v) { put_four(row, k, v); });
+}
+
+// What team `me` of all goes through: tiles me, me + n_teams, ... of the parts in a row; with an activation each tile of part 0 and then the same of part 1.
+struct Place {
+  int tile, which;
+  __device__ Place(const Few& f, int me, int nth, int n_teams) : tile(me + (f.activate ? nth / 2 : nth) * n_teams), which(f.activate ? nth % 2 : 0) {}
+  __device__ const Part& part(const Few& f) const {
+    int i = which;
+    if (!f.activate)
+      while (i + 1 < f.n_parts && tile >= f.part[i + 1].first_block) ++i;
+    return f.part[i];
+  }
+};
+
+// A team's sums [2][warp][token][16] go by turns to the warp that finishes its tiles: the team arrives when they are there, that warp when it has read them.
+enum class Sums { there, read };
+__device__ inline int barrier_of(Sums sums, int team, int turn) { return 5 + (sums == Sums::there ? 0 : 4) + 2 * team + turn; }
+constexpr int kTeamAndOne = (kTeam + 1) * 32;
+
+#if __CUDA_ARCH__ >= 900
+// The end of a tile by a warp of its own: the team goes on with the next one meanwhile. (By the team's first warp, which the others waited for at the end of the next tile, nvfp4
+// decoded at 662 tokens/s instead of 670.) Two tokens at a time.
+template <class Unit>
+__device__ void finish_tiles(const std::byte* memory, int team, const Few& f) {
+  using L = Layout<Unit>;
+  constexpr int kTeams = Plan<Unit>::kTeams, kRounds = kFewTokens / 2;
+  const int n_teams = gridDim.x * kTeams, me = team * gridDim.x + blockIdx.x, lane = threadIdx.x % 32, row_of_tile = lane % 16, first_token = lane / 16;
+  const float* const all_sums = reinterpret_cast<const float*>(memory + L::sums_at(f)) + team * 2 * kTeam * f.n_tokens * 16;
+  float gate[kRounds];
+  await_predecessors();
+#pragma unroll 1
+  for (int nth = 0;; ++nth) {
+    const Place at(f, me, nth, n_teams);
+    if (at.tile >= f.n_tiles) return;
+    const Part& part = at.part(f);
+    const int row = (at.tile - part.first_block) * kTileRows + row_of_tile, turn = nth % 2;
+    const auto writes = [&](int round) { return 2 * round + first_token < f.n_tokens && row < part.rows; };
+    float bias = 0, row_scale = 1, before[kRounds], sum[kRounds];
+    if (row < part.rows) {                                                   // asked for now, needed when the tile is done
+      if (part.bias) bias = part.bias[row];
+      if (part.row_scales) row_scale = part.row_scales[row];
+    }
+#pragma unroll
+    for (int i = 0; i < kRounds && f.residual && 2 * i < f.n_tokens; ++i)
+      if (writes(i)) before[i] = __ldcg(f.residual + (2 * i + first_token) * f.residual_stride + row);
+    sync_threads_of(barrier_of(Sums::there, team, turn), kTeamAndOne);
+#pragma unroll
+    for (int i = 0; i < kRounds && 2 * i < f.n_tokens; ++i) {
+      sum[i] = 0;
+      if (!writes(i)) continue;
+#pragma unroll
+      for (int w = 0; w < kTeam; ++w) sum[i] += all_sums[((turn * kTeam + w) * f.n_tokens + 2 * i + first_token) * 16 + row_of_tile];
+    }
+    __syncwarp();
+    if (Place(f, me, nth + 2, n_teams).tile < f.n_tiles) arrive_among_threads(barrier_of(Sums::read, team, turn), kTeamAndOne);
+#pragma unroll
+    for (int i = 0; i < kRounds && 2 * i < f.n_tokens; ++i) {
+      if (!writes(i)) continue;
+      const int token = 2 * i + first_token;
+      float v = __fmul_rn(__fmul_rn(sum[i], part.scale), row_scale);         // never fused with the addition: every kernel of this arithmetic rounds here
+      if (part.bias) v = __fadd_rn(v, bias);
+      if (f.activate && at.which == 0) gate[i] = v;
+      else if (f.activate) {
+        v = __fmul_rn(act(f.act, gate[i]), v);
+        f.part[0].out[token * f.part[0].out_stride + row] = v;
+        if (f.bf16_out) f.bf16_out[token * f.bf16_stride + row] = __float2bfloat16_rn(v);
+      } else {
+        part.out[token * part.out_stride + row] = v;
+        if (f.residual) f.residual[token * f.residual_stride + row] = fmaf(f.residual_scale, v, before[i]);
+      }
+    }
+  }
+}
+#endif
+
+}  // namespace ridge::cuda::few
