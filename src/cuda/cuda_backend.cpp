@@ -25,6 +25,7 @@ using namespace cuda;
 constexpr int64_t kArenaBytes = int64_t{64} << 20;                          // small requests are cut from blocks of this size
 constexpr int64_t kLandingBytes = int64_t{4} << 20;
 constexpr int64_t kStepHead = 64;                                           // bytes in front of a step's block: its turn
+constexpr int kGraphTokens = 256;                                          // of a step that is captured, at most
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -152,7 +153,8 @@ class CudaBackend final : public Backend {
 
   void run(const Op& op) override { ops_.push_back(op); }
 
-  // The first step of a shape runs plainly, which also sizes the scratch; when the next is made of the same ops, it is captured.
+  // The first step of a shape runs plainly, which also sizes the scratch; when the next is made of the same ops, it is captured. Steps of many tokens are not: they keep the device
+  // busy for longer than the host takes to launch them.
   void submit() override {
     const uint64_t print = fingerprint(ops_);
     if (replaying_ && graphs_.at(key_).print != print) {
@@ -166,7 +168,7 @@ class CudaBackend final : public Backend {
     if (!replaying_ && !ops_.empty()) {
       for (const Op& op : ops_) grow_scratch(op);
       const auto seen = seen_.find(key_);
-      const bool capture = options_.graphs && seen != seen_.end() && seen->second == print;
+      const bool capture = options_.graphs && std::get<0>(key_) <= kGraphTokens && seen != seen_.end() && seen->second == print;
       if (capture) CUDA_TRY(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
       if (options_.blocking) launch_all(ops_, launch_, [this](size_t first, size_t n) { await([&] { return place_of(ops_, first, n); }); });
       else launch_all(ops_, launch_);
