@@ -7,7 +7,7 @@
 // copies and multiplications alone, for half a second, without ends of chains and tiles, give 737 TFLOP/s instead of 727 at 700 W (and 709 instead of 699 with ends of chains). (A block's arrival at the other's barrier must not
 // say `.release.cluster`: it then waits for all of memory, and 727 become 560.) In nvfp4, where blocks decode at their own pace, pairs that wait for each other take 10 % more time.
 //
-// A warpgroup has three multiplications waiting while it loads or decodes the next operand. By the counters (8192 tokens, bf16) the tensor cores are busy 75 % of the time for
+// A warpgroup has three multiplications waiting while it decodes the next operand, in bf16 those of one unit. By the counters (8192 tokens, bf16, before tokens were shared) the tensor cores are busy 75 % of the time for
 // gate and up, 78 to 81 % for o and qkv and 88 % for down, at clocks of 1.70, 1.68, 1.60 and 1.57 GHz: what is left is the ends of tiles, and power. A tile's results that
 // leave bit by bit between the first units of the next tile, from the same registers, changed nothing for plain outputs and cost 15 % with an activation.
 //

@@ -37,18 +37,10 @@ __device__ inline void store_in([[maybe_unused]] uint32_t to, [[maybe_unused]] c
 }
 
 // A store into another block's shared memory that reports its bytes to a barrier there.
-__device__ inline void send([[maybe_unused]] uint32_t to, [[maybe_unused]] const float4& v, [[maybe_unused]] uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
+__device__ inline void send(uint32_t to, const float4& v, uint32_t barrier) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier) : "memory");
-#endif
 }
-__device__ inline void send([[maybe_unused]] uint32_t to, [[maybe_unused]] const float2& v, [[maybe_unused]] uint32_t barrier) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to), "f"(v.x), "f"(v.y), "r"(barrier) : "memory");
-#endif
-}
-
-#if __CUDA_ARCH__ >= 900
 // An arrival at another block's barrier, by one that has read what lay there. (With `.release.cluster` it would wait for all of memory first.)
 __device__ inline void arrive_there(uint32_t barrier) { asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory"); }
 // The same bytes for the same place of both blocks of a pair; each one's barrier gets them.

@@ -42,7 +42,7 @@ struct Fp8Unit {
     low = value(word & 0x87F087F0u);
     high = value((__funnelshift_l(word, word, 12) & 0x87808780u) | ((word << 4) & 0x00700070u));
   }
-  // As E2m1Unit has it.
+  // Operands 2 half and 2 half + 1, by what put_inputs() takes first, or second.
   template <int half, int NT>
   __device__ static void multiply_half(float (&acc)[NT][4], const Held& held, const uint4 (&b)[NT]) requires(!kBlocks) {
     const uint4& words = held.half[half];

@@ -147,25 +147,16 @@ struct E2m1Unit {
     if (pair < 3) words[t] |= bits;
     else words[t / 2 * 2] |= (bits & kOfFirst) >> 2, words[t / 2 * 2 + 1] |= bits & ~kOfFirst;
   }
-  // Operands 2 half and 2 half + 1, by what put_inputs() takes first, or second.
-  template <int half, int NT>
-  __device__ static void multiply_half(float (&acc)[NT][4], const Held& held, const uint4 (&b)[NT]) {
+  template <int NT>
+  __device__ static void multiply(float (&acc)[NT][4], const Held& held, const uint32_t (&b)[NT][8]) {
     const __nv_bfloat162 scales = widen(held.scales);
     const uint32_t words[4] = {held.codes.x, held.codes.y, held.codes.z, held.codes.w};
 #pragma unroll
-    for (int t = 2 * half; t < 2 * half + 2; ++t) {
+    for (int t = 0; t < 4; ++t) {
       const uint32_t a[4] = {decode(words, t, 0, scales), decode(words, t, 1, scales), decode(words, t, 2, scales), decode(words, t, 3, scales)};
 #pragma unroll
-      for (int n = 0; n < NT; ++n) mma_bf16(acc[n], a, t % 2 ? b[n].z : b[n].x, t % 2 ? b[n].w : b[n].y);
+      for (int n = 0; n < NT; ++n) mma_bf16(acc[n], a, b[n][2 * t], b[n][2 * t + 1]);
     }
-  }
-  template <int NT>
-  __device__ static void multiply(float (&acc)[NT][4], const Held& held, const uint32_t (&b)[NT][8]) {
-    uint4 first[NT], second[NT];
-#pragma unroll
-    for (int n = 0; n < NT; ++n) first[n] = {b[n][0], b[n][1], b[n][2], b[n][3]}, second[n] = {b[n][4], b[n][5], b[n][6], b[n][7]};
-    multiply_half<0>(acc, held, first);
-    multiply_half<1>(acc, held, second);
   }
 };
 

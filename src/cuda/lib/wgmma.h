@@ -145,18 +145,18 @@ __device__ inline void wgmma(float (&d)[64], uint64_t a, uint64_t b) {
 
 // fresh: as kFresh, known as the kernel runs.
 __device__ inline void wgmma(float (&d)[92], const uint32_t (&a)[4], uint64_t b, bool fresh) {
-  asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %98, 0;\nwgmma.mma_async.sync.aligned.m64n184k16.f32.bf16.bf16 {"
+  asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %97, 0;\nwgmma.mma_async.sync.aligned.m64n184k16.f32.bf16.bf16 {"
                RIDGE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91"
-               "}, {%92, %93, %94, %95}, %96, add, 1, 1, %97;}"
+               "}, {%92, %93, %94, %95}, %96, add, 1, 1, 0;}"
              : RIDGE_SUMS_64, RIDGE_SUMS_16(64), RIDGE_SUMS_4(80), RIDGE_SUMS_4(84), RIDGE_SUMS_4(88)
-             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(0), "r"(int(fresh)));
+             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(fresh)));
 }
 __device__ inline void wgmma(float (&d)[96], const uint32_t (&a)[4], uint64_t b, bool fresh) {
-  asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %102, 0;\nwgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
+  asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %101, 0;\nwgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
                RIDGE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-               "}, {%96, %97, %98, %99}, %100, add, 1, 1, %101;}"
+               "}, {%96, %97, %98, %99}, %100, add, 1, 1, 0;}"
              : RIDGE_SUMS_64, RIDGE_SUMS_16(64), RIDGE_SUMS_16(80)
-             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(0), "r"(int(fresh)));
+             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(fresh)));
 }
 
 // A from shared memory.
