@@ -4,6 +4,7 @@
 #include <bit>
 #include <string>
 
+#include "backend/op_reads.h"
 #include "base/check.h"
 #include "cuda/kernels/gemm.h"
 
@@ -70,7 +71,7 @@ class Lowering {
     if (joined && a->q.rows <= kFewTokens && decode_attention_takes(*a, launch_)) return decode_attention(*a, op, q_norm, k_norm, launch_), 2;
     // Attention of many rows alone (attention_tiles) takes rounded queries.
     const bool rounds = a && a->q.data == op.q.data && a->q.rows == op.q.rows && a->q.stride == op.q.stride && a->n_heads == op.n_heads && a->head_dim == op.head_dim &&
-                        a->kv.planes[0].format == op.kv.planes[0].format && attention_tiles(*a, launch_) && rope_rounds_queries(op, launch_) && not_read_after(op.q, i + 1);
+                        a->kv.planes[0].format == op.kv.planes[0].format && attention_tiles(*a, launch_) && rope_rounds_queries(op, launch_) && !is_read_from(ops_, i + 2, op.q);
     rope_store(op, q_norm, k_norm, rounds, launch_);
     if (rounds) rounded_ = op.q.data;
     return 1;
@@ -99,7 +100,7 @@ class Lowering {
       return 2;
     }
     const auto* next = at<AddNorm>(i + 1);
-    const bool adds = next && is_pending_of(*next, op) && next->x.rows == op.x.rows && gemm_takes(op, launch_) && not_read_after(op.out[0], i + 1);
+    const bool adds = next && is_pending_of(*next, op) && next->x.rows == op.x.rows && gemm_takes(op, launch_) && !is_read_from(ops_, i + 2, op.out[0]);
     if (adds) added_ = next;
     return matmul(op, tiles, adds ? next : nullptr, launch_), 1;
   }
@@ -123,15 +124,7 @@ class Lowering {
   }
   const Matmul* only_feeds(const Tensor& t, size_t i) const {
     const auto* m = at<Matmul>(i + 1);
-    return m && m->x.data == t.data && m->x.rows == t.rows && m->x.cols == t.cols && not_read_after(t, i + 1) ? m : nullptr;
-  }
-  // By an op after i, before one writes it anew.
-  bool not_read_after(const Tensor& t, size_t i) const {
-    for (size_t j = i + 1; j < ops_.size(); ++j) {
-      const Access access = std::visit([&](const auto& op) { return access_of(op, t); }, ops_[j]);
-      if (access.reads || access.writes) return !access.reads;
-    }
-    return true;
+    return m && m->x.data == t.data && m->x.rows == t.rows && m->x.cols == t.cols && !is_read_from(ops_, i + 2, t) ? m : nullptr;
   }
 
   // With what goes along, where the tokens are few or several.
@@ -156,24 +149,6 @@ class Lowering {
     few ? matmul_few_tokens(op, around, launch_) : matmul_several_tokens(op, around, launch_);
     return n_done;
   }
-
-  struct Access { bool reads = false, writes = false; };
-  static bool overlap(const Tensor& a, const Tensor& b) { return a.data && b.data && a.data < b.data + b.rows * b.stride && b.data < a.data + a.rows * a.stride; }
-  static Access access_of(const Embed& o, const Tensor& t) { return {o.add && overlap(o.out, t), o.out.data == t.data && o.out.cols == t.cols}; }
-  static Access access_of(const AddNorm& o, const Tensor& t) { return {overlap(o.x, t) || overlap(o.pending, t), o.out.data == t.data && o.out.cols == t.cols}; }
-  // Scratch that queries lie in may be a gate's afterwards, with rows of another length.
-  static bool covers(const Tensor& a, const Tensor& b) { return a.data && b.data && a.data <= b.data && a.data + a.rows * a.stride >= b.data + b.rows * b.stride; }
-  static Access access_of(const Matmul& o, const Tensor& t) { return {overlap(o.x, t), std::any_of(o.out.begin(), o.out.end(), [&](const Tensor& out) { return covers(out, t); })}; }
-  static Access access_of(const PagedAttention& o, const Tensor& t) { return {overlap(o.q, t), o.out.data == t.data && o.out.cols == t.cols}; }
-  static Access access_of(const HeadNorm& o, const Tensor& t) { return {overlap(o.x, t)}; }
-  static Access access_of(const AddScaled& o, const Tensor& t) { return {overlap(o.x, t) || overlap(o.y, t)}; }
-  static Access access_of(const ScaleByPosition& o, const Tensor& t) { return {overlap(o.x, t)}; }
-  static Access access_of(const RopeStore& o, const Tensor& t) { return {overlap(o.q, t) || overlap(o.k, t) || overlap(o.v, t)}; }
-  static Access access_of(const Activate& o, const Tensor& t) { return {overlap(o.gate, t) || overlap(o.up, t)}; }
-  static Access access_of(const GatherRows& o, const Tensor& t) { return {overlap(o.x, t) || overlap(o.pending, t)}; }
-  static Access access_of(const ScaleCap& o, const Tensor& t) { return {overlap(o.x, t)}; }
-  static Access access_of(const RopeAngles&, const Tensor&) { return {}; }
-  template <class Other> static Access access_of(const Other&, const Tensor&) { return {true}; }       // not known: it might
 
   const std::vector<Op>& ops_;
   Launch launch_;
