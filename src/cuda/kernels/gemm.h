@@ -16,8 +16,8 @@ struct GemmPart {                                                           // o
   int rows, first_block;                                                    // first_block: of this weight among the row blocks; the launcher fills it in
   float scale;
 };
-// Of one weight alone: its output is not written but added, x = scale * output + x; none where x is null.
-struct GemmResidual { float* x; int64_t stride; float scale; };             // stride in floats
+// Of one weight alone: its output is not written but added to x; none where x is null.
+struct GemmResidual { float* x; int64_t stride; };                          // stride in floats
 struct GemmParts { GemmPart part[3]; int n; GemmResidual residual; };
 
 inline GemmPart part_from(const Matmul& op, int i) {

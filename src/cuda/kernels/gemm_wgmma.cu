@@ -22,12 +22,14 @@
 // set of sums; registers hold two, so what the ended chains add up to waits in shared memory (98 KB, the threads' own), in place of two stages. Minimums (q4_1) take the sums of
 // a unit's activations, as four more multiplications with operands of ones: reading sums made beforehand would, by count, keep shared memory busy for as long (192 cycles a half; not measured).
 #include <algorithm>
+#include <utility>
 
 #include "cuda/kernels/gemm.h"
 #include "cuda/lib/activation.h"
 #include "cuda/lib/cluster.h"
 #include "cuda/lib/launch.h"
 #include "cuda/lib/operand.h"
+#include "cuda/lib/tensor_map.h"
 #include "cuda/lib/units.h"
 #include "cuda/lib/wgmma.h"
 
@@ -40,6 +42,7 @@ constexpr int kGroup = 16;                                                  // r
 constexpr int kPlain = -1, kAdding = -2;                                    // in place of an activation: none; none, and the output is added to the residual stream
 constexpr int kSwapStride = 64 + 4, kSwapBytes = 2 * (kTileTokens / 2) * kSwapStride * 4;         // floats a token, so that lanes fall into different banks
 
+constexpr int kBoxTokens = 24, kBoxBytes = kBoxTokens * 128, kBoxesBytes = kConsumers * 2 * 2 * kBoxBytes;      // [warpgroup][turn][32 rows]: what leaves as boxes
 template <class Unit>
 constexpr int kWeightBytes = kTilesOfBlock * Unit::kBytes;
 constexpr int kTotalBytes = kRows * kTileTokens * 4;
@@ -49,7 +52,7 @@ constexpr bool kAsItLies = std::is_same_v<Unit, Bf16Unit>;                  // o
 template <class Unit>
 constexpr int kCluster = kAsItLies<Unit> ? 2 : 1;                              // blocks of a cluster, which share their tokens
 template <class Unit, int kAct>
-constexpr int kEndBytes = Unit::kScales > 0 ? kTotalBytes : kAct < 0 ? 0 : kAsItLies<Unit> ? kTileBytes : kSwapBytes;
+constexpr int kEndBytes = (kAct < 0 ? 1024 : 0) + (Unit::kScales > 0 ? kTotalBytes : kAct < 0 ? kBoxesBytes : kAsItLies<Unit> ? kTileBytes : kSwapBytes);      // 1024: boxes begin at such
 // kTokens: of a block's tile, kTileTokens or fewer; in the latter case they may lie in two tiles of the input.
 template <class Unit, int kAct, int kTokens>
 constexpr int kStages = (225 * 1024 - kEndBytes<Unit, kAct>) / (kWeightBytes<Unit> + kTokens * 128);
@@ -95,17 +98,11 @@ __device__ float finished(float sum, float scale, float row_scale, const float* 
   return bias ? __fadd_rn(v, *bias) : v;
 }
 
-// The tile's part of the residual stream on its way to the second-level cache: asked for when it is needed, it would take a tile longer by the time that memory takes.
-template <int kTokens>
-__device__ void prefetch_residual(const GemmResidual& to, const Place& at, int n_rows, int n_tokens) {
-  for (int i = int(threadIdx.x); i < kTokens * (kRows / 32); i += kConsumers * 128) {
-    const int token = at.token_block * kTokens + i / (kRows / 32), row = at.row_block * kRows + i % (kRows / 32) * 32;
-    if (token < n_tokens && row < n_rows) asm volatile("prefetch.global.L2 [%0];" ::"l"(to.x + token * to.stride + row));
-  }
-}
+// Where outputs go, by parts; or the residual stream. The last boxes of a tile may have fewer tokens than the others.
+struct Outputs { CUtensorMap of_part[3], last[3]; };
 
 template <class Unit, int kAct, int kTokens>
-__global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant__ GemmParts parts, const std::byte* x, std::byte* out_tiles, Grid grid, int n_tiles) {
+__global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant__ GemmParts parts, [[maybe_unused]] const __grid_constant__ Outputs outputs, const std::byte* x, std::byte* out_tiles, Grid grid, int n_tiles) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kDepth = kStages<Unit, kAct, kTokens>, kInputBytes = kTokens * 128;
   constexpr bool kGated = kAct >= 0, kAdds = kAct == kAdding, kScaled = Unit::kScales > 0, kJoined = kGated && kAsItLies<Unit>;
@@ -116,6 +113,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
   const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0), lane = threadIdx.x % 32, group = warp / 4;     // the compiler sees that a warp agrees on it
   start_dependents();
   if (threadIdx.x == 0) {
+    for (int i = 0; kAct < 0 && i < parts.n; ++i) prefetch_map(outputs.of_part[i]);
     for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], 1), init_barrier(&empty[s], kConsumers * 4 * kCluster<Unit>);
     publish_barriers();
   }
@@ -179,7 +177,8 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
   } else {
     grow_registers<232>();
     const int g = lane / 4, q = lane % 4;
-    std::byte* const end = weights + kDepth * kWeightBytes<Unit>;            // totals of a tile's ended chains [four of a thread's sums][thread]; then what is swapped
+    std::byte* end = weights + kDepth * kWeightBytes<Unit>;                  // totals of a tile's ended chains [four of a thread's sums][thread]; then what is swapped, or leaves
+    if (kAct < 0) end += -shared_address(end) & 1023;
     [[maybe_unused]] const auto send_tile = [&](const Place& at, const std::byte* tile) {
       fence_for_wgmma();
       sync_threads_of(1, 256);
@@ -194,7 +193,6 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
 #pragma unroll
       for (int j = 0; j < kTokens / 2; ++j) acc[j] = 0, total[j] = 0;
       for (int chain = 0; chain < kChains; ++chain) {
-        if (kAdds && chain + 1 == kChains) prefetch_residual<kTokens>(parts.residual, place<kCluster<Unit>>(i, grid), parts.part[0].rows, grid.n_tokens);
         for (int u = chain; u < grid.n_units; u += kChains) {
           await(&full[stage], phase);
           [[maybe_unused]] const std::byte* unit = weights + stage * kWeightBytes<Unit> + warp * Unit::kBytes;
@@ -262,8 +260,8 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
           advance();
         }
         if constexpr (kScaled) {
-          if (kGated && chain == 0) {                                        // the tile that leaves from here has left
-            if (threadIdx.x == 0) await_stores_read();
+          if (chain == 0) {                                                  // what leaves from here has left
+            if (threadIdx.x % 128 == 0) await_stores_read();
             sync_threads_of(1, 256);
           }
           float4* const mine = reinterpret_cast<float4*>(end) + threadIdx.x;
@@ -357,54 +355,45 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
         send_tile(at, tile);
       } else {
         const GemmPart& part = part_of(parts, at.row_block);
-        const int row = (at.row_block - part.first_block) * kRows + warp * kTileRows + g, first_token = at.token_block * kTokens + 2 * q;
-        const int n_left = grid.n_tokens - first_token;
+        const int which = int(&part - parts.part), first_row = (at.row_block - part.first_block) * kRows + group * 64, in_group = warp % 4 * kTileRows + g;
+        float row_scale[2] = {1, 1};
+        const float* bias[2] = {nullptr, nullptr};
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          if (row + 8 * r >= part.rows) break;
-          float* out = kAdds ? parts.residual.x : part.out;
-          int64_t stride = kAdds ? parts.residual.stride : part.out_stride;
-          out += first_token * stride + row + 8 * r;
-          if constexpr (kAdds) {                                             // asked for at once; `acc` is free. Beyond the last token: that one, in vain
-            asm volatile("" : "+l"(stride));                                 // or the compiler keeps all addresses for the other half, and spills 500 bytes
-            const float* from = out + min(0, n_left - 1) * stride;
+          const int row = first_row + in_group + 8 * r;
+          if (row >= part.rows) break;
+          if (part.row_scales) row_scale[r] = part.row_scales[row];
+          if (part.bias) bias[r] = part.bias + row;
+        }
+        // A few tokens at a time, by turns: while the copy engine reads one box the next is written. 32 rows of a token are 128 bytes, chunks swizzled: no two lanes meet in a bank.
+        std::byte* const boxes = end + group * 2 * 2 * kBoxBytes;
 #pragma unroll
-            for (int j = 0; j < kTokens / 8; ++j) {
-              acc[2 * j] = __ldcg(from), acc[2 * j + 1] = __ldcg(from + (8 * j + 1 < n_left ? stride : 0));
-              if (8 * j + 8 < n_left) from += 8 * stride;
+        for (int first = 0, turn = 0; first < kTokens; first += kBoxTokens, turn ^= 1) {
+          std::byte* const box = boxes + turn * 2 * kBoxBytes;
+          if (threadIdx.x % 128 == 0) await_stores_read<1>();
+          sync_threads_of(2 + group, 128);
+#pragma unroll
+          for (int t = first; t < first + kBoxTokens && t < kTokens; t += 8)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              const int row = in_group + i / 2 * 8, token = t - first + 2 * q + i % 2;
+              *reinterpret_cast<float*>(box + row / 32 * kBoxBytes + swizzled(token, row % 32 / 4) + row % 4 * 4) = finished(total[t / 2 + i], part.scale, row_scale[i / 2], bias[i / 2]);
             }
-          }
+          fence_for_wgmma();
+          sync_threads_of(2 + group, 128);
+          if (threadIdx.x % 128 == 0) {
+            const CUtensorMap& map = first + kBoxTokens <= kTokens ? outputs.of_part[which] : outputs.last[which];
+            const int token = at.token_block * kTokens + first;
 #pragma unroll
-          for (int j = 0; j < kTokens / 8; ++j) total[4 * j + 2 * r] = __fmul_rn(total[4 * j + 2 * r], part.scale), total[4 * j + 2 * r + 1] = __fmul_rn(total[4 * j + 2 * r + 1], part.scale);
-          if (part.row_scales) {
-            const float scale = part.row_scales[row + 8 * r];
-#pragma unroll
-            for (int j = 0; j < kTokens / 8; ++j) total[4 * j + 2 * r] = __fmul_rn(total[4 * j + 2 * r], scale), total[4 * j + 2 * r + 1] = __fmul_rn(total[4 * j + 2 * r + 1], scale);
-          }
-          if (part.bias) {
-            const float bias = part.bias[row + 8 * r];
-#pragma unroll
-            for (int j = 0; j < kTokens / 8; ++j) total[4 * j + 2 * r] = __fadd_rn(total[4 * j + 2 * r], bias), total[4 * j + 2 * r + 1] = __fadd_rn(total[4 * j + 2 * r + 1], bias);
-          }
-          if constexpr (kAdds) {
-#pragma unroll
-            for (int j = 0; j < kTokens / 4; ++j) total[j / 2 * 4 + 2 * r + j % 2] = fmaf(parts.residual.scale, total[j / 2 * 4 + 2 * r + j % 2], acc[j]);
-          }
-          // A branch for each store would cost more than the stores: 7 us a tile instead of 2.
-          if (n_left >= kTokens) {
-#pragma unroll
-            for (int j = 0; j < kTokens / 8; ++j, out += 8 * stride) out[0] = total[4 * j + 2 * r], out[stride] = total[4 * j + 2 * r + 1];
-          } else {
-#pragma unroll
-            for (int j = 0; j < kTokens / 8; ++j, out += 8 * stride) {
-              if (8 * j < n_left) out[0] = total[4 * j + 2 * r];
-              if (8 * j + 1 < n_left) out[stride] = total[4 * j + 2 * r + 1];
-            }
+            for (int h = 0; h < 2; ++h)
+              if constexpr (kAdds) add_box(map, first_row + 32 * h, token, box + h * kBoxBytes);
+              else store_box(map, first_row + 32 * h, token, box + h * kBoxBytes);
+            commit_stores();
           }
         }
       }
     }
-    if (kGated && threadIdx.x == 0) await_stores();
+    if (threadIdx.x % 128 == 0) await_stores();
   }
   if (kCluster<Unit> > 1) arrive_in_cluster(), await_cluster();                      // the other block's arrivals come here
 #endif
@@ -428,11 +417,18 @@ void launch(GemmParts parts, const Tensor& x, std::byte* tiles, bool is_tiled, s
     n_row_blocks += (parts.part[i].rows + kRows - 1) / kRows;
   }
   if (kAct >= 0) n_row_blocks = parts.part[0].rows / 64;
+  Outputs outputs{};
+  for (int i = 0; kAct < 0 && i < parts.n; ++i) {
+    const GemmPart& part = parts.part[i];
+    const bool adds = parts.residual.x != nullptr;
+    for (const auto& [map, n] : {std::pair{&outputs.of_part[i], kBoxTokens}, {&outputs.last[i], (kTokens - 1) % kBoxTokens + 1}})
+      map_outputs(*map, adds ? parts.residual.x : part.out, x.rows, part.rows, adds ? parts.residual.stride : part.out_stride, n);          // as gemm_takes() has tried
+  }
   const auto kernel = gemm_kernel<Unit, kAct, kTokens>;
   constexpr int kBytes = kSharedBytes<Unit, kAct, kTokens>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   const int n_places = (n_row_blocks + kCluster<Unit> - 1) / kCluster<Unit> * n_token_blocks;
-  launch_kernel_as({.cluster = kCluster<Unit>}, kernel, std::min(n_places, l.n_sms / kCluster<Unit>) * kCluster<Unit>, kThreads, kBytes, l.stream, parts, static_cast<const std::byte*>(tiles), out_tiles,
+  launch_kernel_as({.cluster = kCluster<Unit>}, kernel, std::min(n_places, l.n_sms / kCluster<Unit>) * kCluster<Unit>, kThreads, kBytes, l.stream, parts, outputs, static_cast<const std::byte*>(tiles), out_tiles,
                    Grid{n_units, n_row_blocks, n_token_blocks, int(x.rows)}, n_places);
 }
 
@@ -440,6 +436,9 @@ void launch(GemmParts parts, const Tensor& x, std::byte* tiles, bool is_tiled, s
 
 bool gemm_takes(const Matmul& op, const Launch& l) {
   if (!kHasSm90a || l.compute_capability != 90 || op.x.rows < kGemmFrom) return false;
+  CUtensorMap map;
+  const auto is_mapped = [&](const Tensor& t) { return !t.data || map_outputs(map, t.f32(), t.rows, t.cols, t.stride / 4, kBoxTokens); };
+  if (!std::all_of(op.out.begin(), op.out.end(), is_mapped)) return false;
   return std::none_of(op.w.begin(), op.w.end(), [](const Weight* w) { return w && w->arithmetic.x == FormatId::f32; });
 }
 

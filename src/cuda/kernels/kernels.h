@@ -77,7 +77,7 @@ void find_peaks(const Tensor& rows, std::byte* state, const Launch& launch);
 void find_top(TopLogits* top, const Tensor& rows, const Launch& launch);
 // The same to the tables of the step's turn, and the tokens that its Draws choose from them instead of the peaks that are there.
 void draw_from_top(const Tensor& rows, const Launch& launch);
-// tiles: its input, if it lies there already. residual, where gemm_takes() an op of one weight: x += pending_scale * out of a norm that follows, in place of out.
+// tiles: its input, if it lies there already. residual, where gemm_takes() an op of one weight: x += out of a norm that follows, in place of out.
 void matmul(const Matmul& op, std::byte* tiles, const AddNorm* residual, const Launch& launch);
 
 // Ops around a matmul of few tokens that its kernel does on the way. Null: not there.

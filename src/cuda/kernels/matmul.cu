@@ -199,7 +199,7 @@ void matmul(const Matmul& op, std::byte* tiles, const AddNorm* residual, const L
       continue;
     }
     if (gemm_takes(alike, l)) {
-      if (residual) parts.residual = {residual->x.f32(), residual->x.stride / 4, residual->pending_scale};
+      if (residual) parts.residual = {residual->x.f32(), residual->x.stride / 4};
       gemm(first, parts, op.x, tiles ? tiles : l.matmul_scratch, tiles != nullptr, l);
       continue;
     }
