@@ -16,7 +16,8 @@ struct GemmPart {                                                           // o
   int rows, first_block;                                                    // first_block: of this weight among the row blocks; the launcher fills it in
   float scale;
 };
-// Of one weight alone: its output is not written but added to x; none where x is null.
+// Of one weight alone: its output is not written but added to x, whose rows are as far apart; none where x is null. The copy engine adds, as fmaf(1, output, x) would, but for numbers
+// below 1e-38, which it may take for zeros.
 struct GemmResidual { float* x; int64_t stride; };                          // stride in floats
 struct GemmParts { GemmPart part[3]; int n; GemmResidual residual; };
 
