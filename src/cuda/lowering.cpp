@@ -100,7 +100,8 @@ class Lowering {
       return 2;
     }
     const auto* next = at<AddNorm>(i + 1);
-    const bool adds = next && is_pending_of(*next, op) && next->pending_scale == 1.0f && next->x.rows == op.x.rows && next->x.stride == op.out[0].stride && gemm_takes(op, launch_) && !is_read_from(ops_, i + 2, op.out[0]);
+    const bool adds = next && is_pending_of(*next, op) && next->pending_scale == 1.0f && next->x.rows == op.x.rows && next->x.stride == op.out[0].stride && gemm_takes(op, launch_) &&
+                      !is_read_from(ops_, i + 2, op.out[0]);
     if (adds) added_ = next;
     return matmul(op, tiles, adds ? next : nullptr, launch_), 1;
   }
