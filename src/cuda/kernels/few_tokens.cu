@@ -64,7 +64,9 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
 
   if (any_warp >= kTeams * (kTeam + 1)) {
     __syncthreads();
-    finish_tiles<Unit>(memory, any_warp - kTeams * (kTeam + 1), f);
+    const int team = any_warp - kTeams * (kTeam + 1);
+    if (f.n_tokens <= 2) finish_tiles<Unit, 1>(memory, team, f);
+    else finish_tiles<Unit, kFewTokens / 2>(memory, team, f);
     return;
   }
   if (any_warp >= kTeams * kTeam) {
@@ -104,7 +106,7 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
   std::byte* const input = memory + L::kGates + kTeams * L::kRing;
   float* const all_sums = reinterpret_cast<float*>(memory + L::sums_at(f));
   __syncthreads();
-  take_input<kTeams>(input, all_sums + kTeams * 2 * kTeam * f.n_tokens * 16, input_there, f);
+  take_input<kTeams>(input, all_sums + kTeams * 2 * f.n_tokens * kTokenSums, input_there, f);
   asm volatile("bar.sync 4, %0;" ::"n"(kTeams * kTeam * 32) : "memory");     // of the teams
 
   // Tokens that are not there stay zeros.
@@ -203,12 +205,11 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
       advance();
     }
 
-    // [warp][token][row]
-    float* const sums = all_sums + (team * 2 + turn) * kTeam * f.n_tokens * 16;
+    float* const sums = all_sums + (team * 2 + turn) * f.n_tokens * kTokenSums + warp * 16 + g;
     if (nth >= 2) sync_threads_of(barrier_of(Sums::read, team, turn), kTeamAndOne);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      if (2 * q + i % 2 < f.n_tokens) sums[(warp * f.n_tokens + 2 * q + i % 2) * 16 + g + (i >= 2 ? 8 : 0)] = acc[0][i];
+      if (2 * q + i % 2 < f.n_tokens) sums[(2 * q + i % 2) * kTokenSums + (i >= 2 ? 8 : 0)] = acc[0][i];
     __syncwarp();
     arrive_among_threads(barrier_of(Sums::there, team, turn), kTeamAndOne);
     turn ^= 1;

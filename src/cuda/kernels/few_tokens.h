@@ -48,14 +48,17 @@ template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 7,
 template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2, kRuns = 0; };
 template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2, kRuns = 2; };
 
-// Shared memory: gates [team][slot] arrived, then left, then the input | rings [team][slot] units | input [token][shared_stride] bf16 | sums [team][2][warp][token][16] f32 | 8 floats a team.
+// A token's sums of a tile: [warp][16], and as much again as makes the next token's begin in other banks.
+constexpr int kTokenSums = kTeam * 16 + 16;
+
+// Shared memory: gates [team][slot] arrived, then left, then the input | rings [team][slot] units | input [token][shared_stride] bf16 | sums [team][2][token][kTokenSums] f32 | 8 floats a team.
 template <class Unit>
 struct Layout {
   using P = Plan<Unit>;
   static constexpr int kGates = 256, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
   static_assert(P::kTeams * P::kSlots * 16 + 8 <= kGates && P::kRuns % 2 == 0);
   __host__ __device__ static int sums_at(const Few& f) { return kGates + P::kTeams * kRing + f.n_tokens * f.shared_stride; }
-  static int bytes(const Few& f) { return sums_at(f) + P::kTeams * (2 * kTeam * f.n_tokens * 16 + kTeam) * 4; }
+  static int bytes(const Few& f) { return sums_at(f) + P::kTeams * (2 * f.n_tokens * kTokenSums + kTeam) * 4; }
 };
 
 __device__ inline void put_four(std::byte* row, int k, const float4& v) { *reinterpret_cast<uint2*>(row + 2 * k) = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)}; }
@@ -170,63 +173,106 @@ struct Place {
   }
 };
 
-// A team's sums [2][warp][token][16] go by turns to the warp that finishes its tiles: the team arrives when they are there, that warp when it has read them.
+// A team's sums [2][token][warp][16] go by turns to the warp that finishes its tiles: the team arrives when they are there, that warp when it has read them.
 enum class Sums { there, read };
 __device__ inline int barrier_of(Sums sums, int team, int turn) { return 5 + (sums == Sums::there ? 0 : 4) + 2 * team + turn; }
 constexpr int kTeamAndOne = (kTeam + 1) * 32;
 
 #if __CUDA_ARCH__ >= 900
+__device__ inline float load_shared(uint32_t address) {
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address));
+  return v;
+}
+
+// What the end of a tile takes beside its sums, for the row and the tokens of a lane.
+template <int kRounds>
+struct Ending {
+  float *out, *residual;                                                    // of its first token; residual: null for none
+  int64_t out_stride;
+  __nv_bfloat16* narrow;                                                    // null: none
+  float before[kRounds], residual_scale, scale, row_scale, bias;
+  int n_rounds;                                                             // tokens of the lane; negative: there is no such tile
+  bool is_gate, has_bias, frees;                                            // frees: a later tile waits for the place of these sums
+};
+
 // The end of a tile by a warp of its own: the team goes on with the next one meanwhile. (By the team's first warp, which the others waited for at the end of the next tile, nvfp4
-// decoded at 662 tokens/s instead of 670.) Two tokens at a time.
-template <class Unit>
-__device__ void finish_tiles(const std::byte* memory, int team, const Few& f) {
+// decoded at 662 tokens/s instead of 670.) Two tokens at a time, in kRounds rounds. All that follows waits for what is done after a kernel's last sums, so what does not need them is looked
+// up before, in the round of the loop before: within one round the compiler moves it behind the barrier.
+template <class Unit, int kRounds>
+__device__ void finish_tiles(std::byte* memory, int team, const Few& f) {
   using L = Layout<Unit>;
-  constexpr int kTeams = Plan<Unit>::kTeams, kRounds = kFewTokens / 2;
-  const int n_teams = gridDim.x * kTeams, me = team * gridDim.x + blockIdx.x, lane = threadIdx.x % 32, row_of_tile = lane % 16, first_token = lane / 16;
-  const float* const all_sums = reinterpret_cast<const float*>(memory + L::sums_at(f)) + team * 2 * kTeam * f.n_tokens * 16;
-  float gate[kRounds];
-  await_predecessors();
-#pragma unroll 1
-  for (int nth = 0;; ++nth) {
+  constexpr int kTeams = Plan<Unit>::kTeams;
+  const int n_teams = gridDim.x * kTeams, me = team * gridDim.x + blockIdx.x, lane = threadIdx.x % 32, first_token = lane / 16;
+  const auto look_at = [&](int nth) {
+    Ending<kRounds> e;
+    e.n_rounds = -1;
     const Place at(f, me, nth, n_teams);
-    if (at.tile >= f.n_tiles) return;
+    if (at.tile >= f.n_tiles) return e;
     const Part& part = at.part(f);
-    const int row = (at.tile - part.first_block) * kTileRows + row_of_tile, turn = nth % 2;
-    const auto writes = [&](int round) { return 2 * round + first_token < f.n_tokens && row < part.rows; };
-    float bias = 0, row_scale = 1, before[kRounds], sum[kRounds];
-    if (row < part.rows) {                                                   // asked for now, needed when the tile is done
-      if (part.bias) bias = part.bias[row];
-      if (part.row_scales) row_scale = part.row_scales[row];
-    }
+    const Part& target = f.activate ? f.part[0] : part;
+    const int row = (at.tile - part.first_block) * kTileRows + lane % 16;
+    e.n_rounds = row < part.rows ? (f.n_tokens - first_token + 1) / 2 : 0;
+    e.is_gate = f.activate && at.which == 0;
+    e.has_bias = part.bias;
+    e.frees = Place(f, me, nth + 2, n_teams).tile < f.n_tiles;
+    e.scale = part.scale;
+    e.row_scale = e.n_rounds > 0 && part.row_scales ? part.row_scales[row] : 1;
+    e.bias = e.n_rounds > 0 && part.bias ? part.bias[row] : 0;
+    e.out_stride = target.out_stride;
+    e.out = target.out + first_token * e.out_stride + row;
+    e.narrow = f.bf16_out ? f.bf16_out + first_token * f.bf16_stride + row : nullptr;
+    e.residual_scale = f.residual_scale;
+    e.residual = f.residual ? f.residual + first_token * f.residual_stride + row : nullptr;
 #pragma unroll
-    for (int i = 0; i < kRounds && f.residual && 2 * i < f.n_tokens; ++i)
-      if (writes(i)) before[i] = __ldcg(f.residual + (2 * i + first_token) * f.residual_stride + row);
+    for (int i = 0; i < kRounds; ++i)
+      if (f.residual && i < e.n_rounds) e.before[i] = __ldcg(e.residual + 2 * i * f.residual_stride);
+    return e;
+  };
+  int turn = 0;
+  uint32_t sums = shared_address(memory) + L::sums_at(f) + 4 * ((team * 2 * f.n_tokens + first_token) * kTokenSums + lane % 16), to_other = 4 * f.n_tokens * kTokenSums;
+  float gate[kRounds];                                                      // 1 where nothing is gated
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i) gate[i] = 1;
+  await_predecessors();
+  Ending<kRounds> e = look_at(0);
+#pragma unroll 1
+  for (int nth = 0; e.n_rounds >= 0; ++nth) {
     sync_threads_of(barrier_of(Sums::there, team, turn), kTeamAndOne);
+    float sum[kRounds];
 #pragma unroll
-    for (int i = 0; i < kRounds && 2 * i < f.n_tokens; ++i) {
+    for (int i = 0; i < kRounds; ++i) {
+      if (i >= e.n_rounds) continue;
+      float of_warp[kTeam];
+#pragma unroll
+      for (int w = 0; w < kTeam; ++w) of_warp[w] = load_shared(sums + 4 * (2 * i * kTokenSums + w * 16));
       sum[i] = 0;
-      if (!writes(i)) continue;
 #pragma unroll
-      for (int w = 0; w < kTeam; ++w) sum[i] += all_sums[((turn * kTeam + w) * f.n_tokens + 2 * i + first_token) * 16 + row_of_tile];
+      for (int w = 0; w < kTeam; ++w) sum[i] += of_warp[w];
     }
     __syncwarp();
-    if (Place(f, me, nth + 2, n_teams).tile < f.n_tiles) arrive_among_threads(barrier_of(Sums::read, team, turn), kTeamAndOne);
+    if (e.frees) arrive_among_threads(barrier_of(Sums::read, team, turn), kTeamAndOne);
 #pragma unroll
-    for (int i = 0; i < kRounds && 2 * i < f.n_tokens; ++i) {
-      if (!writes(i)) continue;
-      const int token = 2 * i + first_token;
-      float v = __fmul_rn(__fmul_rn(sum[i], part.scale), row_scale);         // never fused with the addition: every kernel of this arithmetic rounds here
-      if (part.bias) v = __fadd_rn(v, bias);
-      if (f.activate && at.which == 0) gate[i] = v;
-      else if (f.activate) {
-        v = __fmul_rn(act(f.act, gate[i]), v);
-        f.part[0].out[token * f.part[0].out_stride + row] = v;
-        if (f.bf16_out) f.bf16_out[token * f.bf16_stride + row] = __float2bfloat16_rn(v);
-      } else {
-        part.out[token * part.out_stride + row] = v;
-        if (f.residual) f.residual[token * f.residual_stride + row] = fmaf(f.residual_scale, v, before[i]);
+    for (int i = 0; i < kRounds; ++i) {
+      if (i >= e.n_rounds) continue;
+      float v = __fmul_rn(__fmul_rn(sum[i], e.scale), e.row_scale);          // never fused with the addition: every kernel of this arithmetic rounds here
+      if (e.has_bias) v = __fadd_rn(v, e.bias);
+      if (e.is_gate) {
+        gate[i] = v;
+        continue;
       }
+      v = __fmul_rn(gate[i], v);
+      if (e.narrow) e.narrow[2 * i * f.bf16_stride] = __float2bfloat16_rn(v);
+      if (e.residual) e.residual[2 * i * f.residual_stride] = fmaf(e.residual_scale, v, e.before[i]);
+      e.out[2 * i * e.out_stride] = v;
     }
+    turn ^= 1, sums += to_other, to_other = 0 - to_other;
+    const bool was_gate = e.is_gate;
+    e = look_at(nth + 1);
+    if (!was_gate) continue;
+#pragma unroll
+    for (int i = 0; i < kRounds; ++i)
+      if (i < e.n_rounds) gate[i] = act(f.act, gate[i]);
   }
 }
 #endif
