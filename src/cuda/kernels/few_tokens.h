@@ -108,7 +108,7 @@ __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const F
       if (threadIdx.x == 0 && token == 0) arrive_with(there, squares);
 #pragma unroll 1
       for (int k = kHeld * kApart; k < n_ahead; k += kApart) squares = add_squares(squares, __ldcg(reinterpret_cast<const float4*>(from + k)));
-      const float factor = rms_factor(group_sum(squares, reduce + team * kTeam, team), f.cols, f.eps);
+      const float factor = rms_factor(group_sum(squares, reduce + team * kTeam, team, token + kTeams < f.n_tokens), f.cols, f.eps);
       const auto finish = [&](float4 y, const float4& w, int k) {
         if (k >= padded) return;
         y = {y.x * factor * (w.x + offset), y.y * factor * (w.y + offset), y.z * factor * (w.z + offset), y.w * factor * (w.w + offset)};

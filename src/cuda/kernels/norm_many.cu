@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kNormThreads, kBlocksOfSm<kOwn>) norm_many_ker
 #if __CUDA_ARCH__ >= 900
   extern __shared__ uint4 ring_memory[];
   __shared__ Barrier full[kMostStages];
-  __shared__ float shared[kNormThreads / 32];
+  __shared__ alignas(16) float shared[kNormThreads / 32];
   start_dependents();
   const int n = int(op.x.cols), n_units = n / 64, lane = threadIdx.x % 32;
   const bool adds = op.pending.data != nullptr;

@@ -69,7 +69,7 @@ __global__ void embed_kernel(Tensor out, Tensor table, FormatId format, const in
 // kOwn: chunks of four numbers that a thread holds from the first look at them to the last; all are asked for before the first is used.
 template <int kOwn>
 __global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_constant__ AddNorm op, std::byte* tiles, const __grid_constant__ Lanes lanes) {
-  __shared__ float shared[8];
+  __shared__ alignas(16) float shared[8];
   extern __shared__ uint4 tile_memory[];                                     // the row as it lies in tiles, so that it leaves in whole lines
   std::byte* const row_of_tiles = reinterpret_cast<std::byte*>(tile_memory);
   start_dependents();
