@@ -365,6 +365,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
           if (part.row_scales) row_scale[r] = part.row_scales[row];
           if (part.bias) bias[r] = part.bias + row;
         }
+        if constexpr (kScaled) sync_threads_of(1, 256);                      // totals of ended chains lie where boxes are about to: all have been read
         // A few tokens at a time, by turns: while the copy engine reads one box the next is written. 32 rows of a token are 128 bytes, chunks swizzled: no two lanes meet in a bank.
         std::byte* const boxes = end + group * 2 * 2 * kBoxBytes;
 #pragma unroll
