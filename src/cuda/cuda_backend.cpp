@@ -10,6 +10,7 @@
 
 #include "backend/op_place.h"
 #include "base/check.h"
+#include "cuda/chain.h"
 #include "cuda/kernels/flash.h"
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
@@ -41,6 +42,7 @@ class CudaBackend final : public Backend {
     launch_.mark.at = mark_;
     for (Turn& turn : turns_)
       for (cudaEvent_t* event : {&turn.copied, &turn.done}) CUDA_TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+    if (properties_.major >= 9) launch_.relays = take(kRelayBytes);
     weights_ = std::make_unique<WeightStore>(stream_, options.check_f32, [this](int64_t n_bytes) { return allocate(n_bytes); });
   }
 

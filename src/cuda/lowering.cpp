@@ -6,6 +6,7 @@
 
 #include "backend/op_reads.h"
 #include "base/check.h"
+#include "cuda/chain.h"
 #include "cuda/kernels/gemm.h"
 
 namespace ridge::cuda {
@@ -18,9 +19,11 @@ class Lowering {
   void run(const std::function<void(size_t, size_t)>& after_each) {
     for (size_t i = 0, n; i < ops_.size(); i += n) {
       launch_.mark.op = int32_t(i);
+      if (!is_few_at(i)) chain_.flush(launch_);
       n = std::visit([&](const auto& op) { return emit(op, i); }, ops_[i]);
-      if (after_each) after_each(i, n);
+      if (after_each) chain_.flush(launch_), after_each(i, n);
     }
+    chain_.flush(launch_);
   }
 
  private:
@@ -83,6 +86,7 @@ class Lowering {
     const auto* m = at<Matmul>(i + 1);
     if (m && m->x.data == op.out.data && m->x.rows == op.out.rows && m->x.cols == op.out.cols && op.kind == NormKind::rms && !op.bias && !rest.pending && takes_few_tokens(*m, launch_))
       return 1 + emit_few(*m, i + 1, &rest);
+    chain_.flush(launch_);
     const bool tiles = only_feeds_gemm(op.out, i);
     add_norm(rest, tiles ? launch_.matmul_scratch : nullptr, lanes_of(op.out, i, launch_.matmul_scratch), launch_);
     if (tiles) tiled_ = op.out.data, tiles_ = launch_.matmul_scratch;
@@ -104,6 +108,12 @@ class Lowering {
                       !is_read_from(ops_, i + 2, op.out[0]);
     if (adds) added_ = next;
     return matmul(op, tiles, adds ? next : nullptr, launch_), 1;
+  }
+
+  // Whether the op at i is a matmul of few tokens, or the norm on the way into one.
+  bool is_few_at(size_t i) const {
+    const auto* m = at<Matmul>(at<AddNorm>(i) ? i + 1 : i);
+    return m && takes_few_tokens(*m, launch_);
   }
 
   // Whether all that a matmul makes is what a norm adds to its x.
@@ -130,7 +140,8 @@ class Lowering {
 
   // With what goes along, where the tokens are few or several.
   size_t emit_few(const Matmul& op, size_t i, const AddNorm* norm) {
-    Around around{.norm = norm};
+    Around around;
+    if (norm) around.norm = *norm;
     const bool few = takes_few_tokens(op, launch_);
     if (in_lanes_ == op.x.data) around.x_lanes = lanes_;
     in_lanes_ = nullptr;
@@ -147,7 +158,8 @@ class Lowering {
     } else if (next_norm && is_pending_of(*next_norm, op) && !(norm && norm->x.data == next_norm->x.data)) {
       around.residual = added_ = next_norm;
     }
-    few ? matmul_few_tokens(op, around, launch_) : matmul_several_tokens(op, around, launch_);
+    if (!few) return matmul_several_tokens(op, around, launch_), n_done;
+    chain_.add(op, around, launch_);
     return n_done;
   }
 
@@ -160,6 +172,7 @@ class Lowering {
   std::byte* tiles_ = nullptr;
   const std::byte* in_lanes_ = nullptr;      // the same for several tokens
   std::byte* lanes_ = nullptr;
+  ChainOfMatmuls chain_;                     // those of few tokens
   const std::byte* rounded_ = nullptr;       // queries that lie there in the format of K, for the attention that comes next
 };
 

@@ -580,6 +580,44 @@ TEST_F(Cuda, ALayersRowsAreTheSameHoweverItsOpsAreFused) {
       }
 }
 
+// Matmuls of one token that follow each other, each over what the one before has made, go into one kernel, from the second chain of a step on. Rows are those of matmuls one by one.
+TEST_F(Cuda, MatmulsInOneKernelGiveTheSameRows) {
+  Rng rng(21);
+  for (const Storage& how : kStorages) {
+    const bool chains = how.format == FormatId::nvfp4 || how.format == FormatId::mxfp4 || how.format == FormatId::fp8_e4m3;
+    const int d = chains ? 4096 : 512, d_ff = chains ? 8192 : 1536, n_layers = 4;      // whole pieces, and rows for every team of warps
+    const auto wg = stored_as(rng, how, d_ff, d, 0.1f), wu = stored_as(rng, how, d_ff, d, 0.1f), wd = stored_as(rng, how, d, d_ff, 0.1f), wo = stored_as(rng, how, d, d, 0.1f);
+    auto backend = make_cuda_backend({.graphs = false});
+    const Weight gate = backend->prepare(wg->stored, {}), up = backend->prepare(wu->stored, {}), down = backend->prepare(wd->stored, {}), other = backend->prepare(wo->stored, {});
+    const Matrix x = random_matrix(rng, 8, d), pending = random_matrix(rng, 8, d);
+    const Tensor weight = put(*backend, random_matrix(rng, 1, d));
+    for (const int n : {1, 3, 8}) {
+      const Tensor normed = backend->allocate_f32(n, d), g = backend->allocate_f32(n, d_ff), u = backend->allocate_f32(n, d_ff), out = backend->allocate_f32(n, d);
+      const auto run = [&](bool apart) {
+        const Tensor tx = put(*backend, x.slice(0, n)), tp = put(*backend, pending.slice(0, n));
+        std::vector<Op> ops;
+        for (int layer = 0; layer < n_layers; ++layer) {
+          ops.push_back(AddNorm{.out = normed, .x = tx, .pending = tp, .weight = weight, .eps = 1e-5f});
+          ops.push_back(Matmul{.out = {g, u}, .x = normed, .w = {&gate, &up}});
+          ops.push_back(Activate{.out = g, .gate = g, .up = u, .kind = ActKind::silu});
+          ops.push_back(Matmul{.out = {tp}, .x = g, .w = {&down}});
+          if (layer % 2 == 1) ops.push_back(ScaleCap{.x = out, .scale = 1.0f});      // ends a chain
+        }
+        ops.push_back(AddNorm{.out = normed, .x = tx, .pending = tp, .weight = weight, .eps = 1e-5f});
+        ops.push_back(Matmul{.out = {out}, .x = normed, .w = {&other}});
+        if (apart)
+          for (const Op& op : ops) run_step(*backend, plain_step(n), {op});
+        else
+          run_step(*backend, plain_step(n), ops);
+        return get(*backend, out);
+      };
+      const Matrix one_by_one = run(true);
+      for (int i = 0; i < 3; ++i) expect_same(run(false), one_by_one, how.name() + ", " + std::to_string(n) + " rows");
+    }
+    if (HasFailure()) return;
+  }
+}
+
 TEST_F(Cuda, TheLargestLogitsComeInTheirOrder) {
   Rng rng(17);
   auto backend = make_cuda_backend({});

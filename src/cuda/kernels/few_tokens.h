@@ -8,6 +8,7 @@
 #include "cuda/lib/activation.h"
 #include "cuda/lib/async_copy.h"
 #include "cuda/lib/launch.h"
+#include "cuda/lib/relay.h"
 #include "cuda/lib/row_norm.h"
 #include "cuda/lib/units.h"
 
@@ -32,11 +33,16 @@ struct Few {
   ActKind act;
   float* residual;                                                          // += residual_scale * out[0]; null: none
   int64_t residual_stride;
+  float* relay;                                                             // the residual stream again, for the next phase; null: none
   float residual_scale;
   __nv_bfloat16* bf16_out;                                                  // the activated rows again, for the next matmul; null: none
   int64_t bf16_stride;
-  int shared_stride;                                                        // of the input's rows in shared memory
+  int input_at, shared_stride;                                              // in shared memory: the input, and its rows
 };
+
+// Matmuls one after the other, more than one for a single token, each over what the one before has made, which comes in a relay. `cleared`: the relays of the chain before, for the one that follows.
+template <int kMost>
+struct Chain { RelayWords cleared; int n_phases, sums_at; Few phase[kMost]; };
 
 // Teams of a block, slots of a team's ring, units of a slot that a warp takes, slots that are asked for before the input of a norm is there (which would queue behind
 // them). kRuns: units that are multiplied in one piece, the next one on its way to registers meanwhile; with a whole round of the ring every address is a constant away from a few that
@@ -51,14 +57,15 @@ template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTe
 // A token's sums of a tile: [warp][16], and as much again as makes the next token's begin in other banks.
 constexpr int kTokenSums = kTeam * 16 + 16;
 
-// Shared memory: gates [team][slot] arrived, then left, then the input | rings [team][slot] units | input [token][shared_stride] bf16 | sums [team][2][token][kTokenSums] f32 | 8 floats a team.
+// Shared memory: gates [team][slot] arrived, then left, then the input | rings [team][slot] units | input [token][shared_stride] bf16, of a chain's even and odd phases | sums [team][2][token][kTokenSums] f32 |
+// 8 floats a team.
 template <class Unit>
 struct Layout {
   using P = Plan<Unit>;
   static constexpr int kGates = 256, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
   static_assert(P::kTeams * P::kSlots * 16 + 8 <= kGates && P::kRuns % 2 == 0);
-  __host__ __device__ static int sums_at(const Few& f) { return kGates + P::kTeams * kRing + f.n_tokens * f.shared_stride; }
-  static int bytes(const Few& f) { return sums_at(f) + P::kTeams * (2 * f.n_tokens * kTokenSums + kTeam) * 4; }
+  static constexpr int kInputs = kGates + P::kTeams * kRing;
+  static constexpr int sums_bytes(int n_tokens) { return P::kTeams * (2 * n_tokens * kTokenSums + kTeam) * 4; }
 };
 
 __device__ inline void put_four(std::byte* row, int k, const float4& v) { *reinterpret_cast<uint2*>(row + 2 * k) = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)}; }
@@ -73,14 +80,20 @@ __device__ inline float4 four_within(const float* row, int k, int cols) {
 // Addresses, or numbers that are on their way, are not used before this.
 template <class T>
 __device__ void settle(const T*& p, int& n) { asm volatile("" : "+l"(p), "+r"(n)::"memory"); }
+// Numbers that are kept in registers, not looked up among the parameters where they are needed: a phase's are 40 cycles away.
+template <class... T>
+__device__ inline void keep(T&... v) { (..., [&] { asm volatile("" : "+r"(v)); }()); }
 __device__ inline void settle(float4& v) { asm volatile("" : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w)::"memory"); }
 
 // The input's rows as bf16 in shared memory. Short code on purpose: it runs once a kernel, from instructions that are not in the multiprocessor's cache by then. What is waited
 // for is asked for first thing after the wait, by addresses that were there before; the norm's weights, which may still be on their way, are touched after that.
 // `there` is passed when what was asked for has come.
+// `polls`: what a norm is to make it of comes in a relay.
 template <int kTeams>
-__device__ void take_input(std::byte* to, float* reduce, Barrier* there, const Few& f) {
-  const int team = threadIdx.x / kNormThreads, thread = threadIdx.x % kNormThreads, padded = f.n_units * kUnit;
+__device__ void take_input(std::byte* to, float* reduce, Barrier* there, const Few& f, int n_tokens, bool polls) {
+  const int team = threadIdx.x / kNormThreads, thread = threadIdx.x % kNormThreads;
+  int padded = f.n_units * kUnit, stride = f.shared_stride;
+  keep(padded, stride);
   if (f.norm) {
     constexpr int kHeld = 4, kApart = 4 * kNormThreads;                     // chunks a thread keeps, more are read again; numbers from one to the next
     const int first = 4 * thread;
@@ -88,18 +101,21 @@ __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const F
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) weight[i] = f.norm_weight ? four_within(f.norm_weight, first + i * kApart, f.cols) : float4{1, 1, 1, 1};
     const float offset = f.norm_weight ? f.weight_offset : 0.0f;
+    int cols = f.cols;
+    keep(cols);
     const float* from = reinterpret_cast<const float*>(f.x + team * f.x_stride) + first;
-    int n_ahead = team < f.n_tokens ? f.cols - first : 0;
+    int n_ahead = team < n_tokens ? cols - first : 0;
     settle(from, n_ahead);
-    await_predecessors();
+    if (!polls) await_predecessors();
     float4 v[kHeld];
     const auto load = [&] {
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i) v[i] = four_within(from, i * kApart, n_ahead);
+      for (int i = 0; i < kHeld; ++i) v[i] = i * kApart < n_ahead ? not_made<float4>() : float4{0, 0, 0, 0};
+      load_made(v, reinterpret_cast<const float4*>(from), kNormThreads, polls);
     };
     load();
-    for (int token = team; token < f.n_tokens; token += kTeams) {
-      std::byte* const row = to + token * f.shared_stride;
+    for (int token = team; token < n_tokens; token += kTeams) {
+      std::byte* const row = to + token * stride;
       float squares = 0;
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) settle(weight[i]);
@@ -108,20 +124,20 @@ __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const F
       if (threadIdx.x == 0 && token == 0) arrive_with(there, squares);
 #pragma unroll 1
       for (int k = kHeld * kApart; k < n_ahead; k += kApart) squares = add_squares(squares, __ldcg(reinterpret_cast<const float4*>(from + k)));
-      const float factor = rms_factor(group_sum(squares, reduce + team * kTeam, team, token + kTeams < f.n_tokens), f.cols, f.eps);
+      const float factor = rms_factor(group_sum(squares, reduce + team * kTeam, team, token + kTeams < n_tokens), cols, f.eps);
       const auto finish = [&](float4 y, const float4& w, int k) {
         if (k >= padded) return;
         y = {y.x * factor * (w.x + offset), y.y * factor * (w.y + offset), y.z * factor * (w.z + offset), y.w * factor * (w.w + offset)};
         put_four(row, k, y);
-        if (blockIdx.x == 0 && k < f.cols) *reinterpret_cast<float4*>(f.normed + token * f.normed_stride + k) = y;
+        if (blockIdx.x == 0 && k < cols) *reinterpret_cast<float4*>(f.normed + token * f.normed_stride + k) = y;
       };
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) finish(v[i], weight[i], first + i * kApart);
 #pragma unroll 1
       for (int k = first + kHeld * kApart; k < padded; k += kApart)
-        finish(four_within(from, k - first, n_ahead), f.norm_weight ? four_within(f.norm_weight, k, f.cols) : float4{1, 1, 1, 1}, k);
+        finish(four_within(from, k - first, n_ahead), f.norm_weight ? four_within(f.norm_weight, k, cols) : float4{1, 1, 1, 1}, k);
       from += kTeams * (f.x_stride / 4);
-      if (token + kTeams < f.n_tokens) load();
+      if (token + kTeams < n_tokens) load();
     }
     return;
   }
@@ -146,8 +162,8 @@ __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const F
       }
     };
     load(0);
-    for (int token = 0; token < f.n_tokens; ++token, from += f.x_stride) {
-      std::byte* const row = to + token * f.shared_stride;
+    for (int token = 0; token < n_tokens; ++token, from += f.x_stride) {
+      std::byte* const row = to + token * stride;
 #pragma unroll 1
       for (int k = 0; first + k < padded; k += kAtOnce * kApart) {
         if (token + k > 0) load(k);
@@ -161,6 +177,39 @@ __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const F
   else copy(std::type_identity<float4[4 / kTeams]>{}, [](std::byte* row, int k, const float4& v) { put_four(row, k, v); });
 }
 
+// All threads of the teams, with what they wrote to shared memory.
+template <int kTeams>
+__device__ void meet() { asm volatile("bar.sync 4, %0;" ::"n"(kTeams * kTeam * 32) : "memory"); }
+
+// The input of a chain's phase that is activated by the one before, in pieces of 16 bytes a thread of two teams: the next one is on its way while one is multiplied, and is looked at when it
+// is needed. So the phase begins while others still make the end of its input.
+constexpr int kPiece = 4096;
+template <class Unit>
+constexpr bool kPieceIsRuns = kPiece % (kUnit * kTeam * Plan<Unit>::kRuns) == 0 && (Plan<Unit>::kRuns < Plan<Unit>::kSlots * Plan<Unit>::kEach || kPiece == kUnit * kTeam * Plan<Unit>::kRuns);
+static_assert(kPieceIsRuns<Nvfp4Unit> && kPieceIsRuns<Mxfp4Unit> && kPieceIsRuns<Fp8Unit<false>> && kPieceIsRuns<Fp8Unit<true>>);
+struct Pieces {
+  std::byte* to;
+  const std::byte* from;
+  __device__ Pieces(std::byte* memory, const Few& f) : to(memory + f.input_at + 16 * threadIdx.x), from(f.x + 16 * threadIdx.x) {}
+  __device__ void ask(int nth) const {
+    copy_chunk(to + nth * 2 * kPiece, from + nth * 2 * kPiece);
+    commit_chunks();
+  }
+  // By all threads of the teams: piece nth, which has been asked for, is there. Then the next one is asked for.
+  __device__ void pass(int nth, int n) const {
+    await_chunks<0>();
+    uint4* const mine = reinterpret_cast<uint4*>(to + nth * 2 * kPiece);
+    uint4 v = *mine;
+    if (__any_sync(0xffffffffu, unmade(v))) {                               // lanes stay together: a loop without branches follows
+      do v = load_relayed(reinterpret_cast<const uint4*>(from + nth * 2 * kPiece));
+      while (__any_sync(0xffffffffu, unmade(v)));
+      *mine = v;
+    }
+    meet<2>();
+    if (nth + 1 < n) ask(nth + 1);
+  }
+};
+
 // What team `me` of all goes through: tiles me, me + n_teams, ... of the parts in a row; with an activation each tile of part 0 and then the same of part 1.
 struct Place {
   int tile, which;
@@ -172,6 +221,48 @@ struct Place {
     return f.part[i];
   }
 };
+
+// Tiles of team `me` in a phase.
+__device__ inline int n_tiles_of(const Few& f, int me, int n_teams) { return me < f.n_tiles ? ((f.n_tiles - me - 1) / n_teams + 1) * (f.activate ? 2 : 1) : 0; }
+
+#if __CUDA_ARCH__ >= 900
+// By one thread for each team: slot after slot, phase after phase, as they become free.
+template <class Unit, int kMost>
+__device__ void ask_for_weights(std::byte* memory, int team, const Chain<kMost>& c) {
+  using L = Layout<Unit>;
+  constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots, kSlotUnits = Plan<Unit>::kEach * kTeam, kLeft = kTeams * kSlots;
+  const int n_phases = kMost > 1 ? c.n_phases : 1, n_teams = gridDim.x * kTeams, me = team * gridDim.x + blockIdx.x;
+  Barrier* const arrived = reinterpret_cast<Barrier*>(memory) + team * kSlots;
+  Barrier* const input_there = reinterpret_cast<Barrier*>(memory) + 2 * kLeft;
+  std::byte* const ring = memory + L::kGates + team * L::kRing;
+  int slot = 0;
+  uint32_t phase = 1, input = 0;                                             // the first time round a slot is free; parity of the inputs that were there
+  const uint64_t policy = read_once();
+#pragma unroll 1
+  for (int p = 0; p < n_phases; ++p) {
+    const Few& f = c.phase[p];
+    int n_first = f.norm && Plan<Unit>::kFirst < kSlots ? Plan<Unit>::kFirst : -1;
+    for (int nth = 0;; ++nth) {
+      const Place at(f, me, nth, n_teams);
+      if (at.tile >= f.n_tiles) break;
+      const Part& part = at.part(f);
+      const std::byte* units = part.units + int64_t{at.tile - part.first_block} * f.n_units * Unit::kBytes;
+#pragma unroll 1
+      for (int first = 0; first < f.n_units; first += kSlotUnits, units += L::kSlotBytes) {
+        if (n_first-- == 0) await(input_there, input);
+        await(arrived + kLeft + slot, phase);
+        const int n_bytes = min(kSlotUnits, f.n_units - first) * Unit::kBytes;
+        arrive_expecting(arrived + slot, n_bytes);
+        copy_bulk(ring + slot * L::kSlotBytes, units, n_bytes, arrived + slot, policy);
+        if (++slot == kSlots) slot = 0, phase ^= 1;
+      }
+    }
+    if (!f.norm) continue;
+    if (n_first >= 0 && p + 1 < n_phases) await(input_there, input);         // too few tiles to have waited: the next input's turn comes after this one's
+    input ^= 1;
+  }
+}
+#endif
 
 // A team's sums [2][token][warp][16] go by turns to the warp that finishes its tiles: the team arrives when they are there, that warp when it has read them.
 enum class Sums { there, read };
@@ -188,34 +279,40 @@ __device__ inline float load_shared(uint32_t address) {
 // What the end of a tile takes beside its sums, for the row and the tokens of a lane.
 template <int kRounds>
 struct Ending {
-  float *out, *residual;                                                    // of its first token; residual: null for none
+  float *out, *residual, *relay;                                            // of its first token; residual, relay: null for none
   int64_t out_stride;
   __nv_bfloat16* narrow;                                                    // null: none
   float before[kRounds], residual_scale, scale, row_scale, bias;
   int n_rounds;                                                             // tokens of the lane; negative: there is no such tile
-  bool is_gate, has_bias, frees;                                            // frees: a later tile waits for the place of these sums
+  bool is_gate, has_bias;
 };
 
 // The end of a tile by a warp of its own: the team goes on with the next one meanwhile. (By the team's first warp, which the others waited for at the end of the next tile, nvfp4
-// decoded at 662 tokens/s instead of 670.) Two tokens at a time, in kRounds rounds. All that follows waits for what is done after a kernel's last sums, so what does not need them is looked
+// decoded at 662 tokens/s instead of 670.) Two tokens at a time, in kRounds rounds. All that follows waits for what is done after a phase's last sums, so what does not need them is looked
 // up before, in the round of the loop before: within one round the compiler moves it behind the barrier.
-template <class Unit, int kRounds>
-__device__ void finish_tiles(std::byte* memory, int team, const Few& f) {
-  using L = Layout<Unit>;
+template <class Unit, int kRounds, int kMost>
+__device__ void finish_tiles(std::byte* memory, int team, const Chain<kMost>& c, int n_left) {
   constexpr int kTeams = Plan<Unit>::kTeams;
   const int n_teams = gridDim.x * kTeams, me = team * gridDim.x + blockIdx.x, lane = threadIdx.x % 32, first_token = lane / 16;
-  const auto look_at = [&](int nth) {
+  const int n_tokens = kMost > 1 ? 1 : c.phase[0].n_tokens;
+  int p = 0, nth = 0;
+  const auto look = [&] {                                                   // at tile nth of phase p, or what is next
     Ending<kRounds> e;
     e.n_rounds = -1;
+    if constexpr (kMost == 1) {
+      if (Place(c.phase[0], me, nth, n_teams).tile >= c.phase[0].n_tiles) return e;
+    } else {
+      while (p < c.n_phases && Place(c.phase[p], me, nth, n_teams).tile >= c.phase[p].n_tiles) ++p, nth = 0;
+      if (p == c.n_phases) return e;
+    }
+    const Few& f = c.phase[p];
     const Place at(f, me, nth, n_teams);
-    if (at.tile >= f.n_tiles) return e;
     const Part& part = at.part(f);
     const Part& target = f.activate ? f.part[0] : part;
     const int row = (at.tile - part.first_block) * kTileRows + lane % 16;
-    e.n_rounds = row < part.rows ? (f.n_tokens - first_token + 1) / 2 : 0;
+    e.n_rounds = row < part.rows ? (n_tokens - first_token + 1) / 2 : 0;
     e.is_gate = f.activate && at.which == 0;
     e.has_bias = part.bias;
-    e.frees = Place(f, me, nth + 2, n_teams).tile < f.n_tiles;
     e.scale = part.scale;
     e.row_scale = e.n_rounds > 0 && part.row_scales ? part.row_scales[row] : 1;
     e.bias = e.n_rounds > 0 && part.bias ? part.bias[row] : 0;
@@ -224,20 +321,20 @@ __device__ void finish_tiles(std::byte* memory, int team, const Few& f) {
     e.narrow = f.bf16_out ? f.bf16_out + first_token * f.bf16_stride + row : nullptr;
     e.residual_scale = f.residual_scale;
     e.residual = f.residual ? f.residual + first_token * f.residual_stride + row : nullptr;
+    e.relay = kMost > 1 && f.relay ? f.relay + row : nullptr;
 #pragma unroll
     for (int i = 0; i < kRounds; ++i)
       if (f.residual && i < e.n_rounds) e.before[i] = __ldcg(e.residual + 2 * i * f.residual_stride);
     return e;
   };
   int turn = 0;
-  uint32_t sums = shared_address(memory) + L::sums_at(f) + 4 * ((team * 2 * f.n_tokens + first_token) * kTokenSums + lane % 16), to_other = 4 * f.n_tokens * kTokenSums;
+  uint32_t sums = shared_address(memory) + c.sums_at + 4 * ((team * 2 * n_tokens + first_token) * kTokenSums + lane % 16), to_other = 4 * n_tokens * kTokenSums;
   float gate[kRounds];                                                      // 1 where nothing is gated
 #pragma unroll
   for (int i = 0; i < kRounds; ++i) gate[i] = 1;
-  await_predecessors();
-  Ending<kRounds> e = look_at(0);
+  Ending<kRounds> e = look();
 #pragma unroll 1
-  for (int nth = 0; e.n_rounds >= 0; ++nth) {
+  while (e.n_rounds >= 0) {
     sync_threads_of(barrier_of(Sums::there, team, turn), kTeamAndOne);
     float sum[kRounds];
 #pragma unroll
@@ -251,7 +348,7 @@ __device__ void finish_tiles(std::byte* memory, int team, const Few& f) {
       for (int w = 0; w < kTeam; ++w) sum[i] += of_warp[w];
     }
     __syncwarp();
-    if (e.frees) arrive_among_threads(barrier_of(Sums::read, team, turn), kTeamAndOne);
+    if (n_left > 2) arrive_among_threads(barrier_of(Sums::read, team, turn), kTeamAndOne);
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
       if (i >= e.n_rounds) continue;
@@ -262,17 +359,22 @@ __device__ void finish_tiles(std::byte* memory, int team, const Few& f) {
         continue;
       }
       v = __fmul_rn(gate[i], v);
-      if (e.narrow) e.narrow[2 * i * f.bf16_stride] = __float2bfloat16_rn(v);
-      if (e.residual) e.residual[2 * i * f.residual_stride] = fmaf(e.residual_scale, v, e.before[i]);
+      gate[i] = 1;
+      const float now = fmaf(e.residual_scale, v, e.before[i]);
+      if (kMost > 1 && e.relay) store_relayed(e.relay, now);
+      if (e.narrow) store_relayed(e.narrow + 2 * i * c.phase[p].bf16_stride, __float2bfloat16_rn(v));
+      if (e.residual) e.residual[2 * i * c.phase[p].residual_stride] = now;
       e.out[2 * i * e.out_stride] = v;
     }
-    turn ^= 1, sums += to_other, to_other = 0 - to_other;
+    turn ^= 1, sums += to_other, to_other = 0 - to_other, --n_left;
     const bool was_gate = e.is_gate;
-    e = look_at(nth + 1);
+    const ActKind kind = c.phase[p].act;
+    ++nth;
+    e = look();
     if (!was_gate) continue;
 #pragma unroll
     for (int i = 0; i < kRounds; ++i)
-      if (i < e.n_rounds) gate[i] = act(f.act, gate[i]);
+      if (i < e.n_rounds) gate[i] = act(kind, gate[i]);
   }
 }
 #endif

@@ -2,9 +2,13 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include <optional>
+#include <span>
+
 #include "backend/backend.h"
 #include "cuda/lib/lanes.h"
 #include "cuda/lib/mark.h"
+#include "cuda/lib/relay.h"
 
 namespace ridge::cuda {
 
@@ -17,6 +21,7 @@ constexpr bool kHasSm90a = false;
 
 // Steps of up to so many tokens have kernels of their own: tokens are the 8 columns of one mma.
 constexpr int kFewTokens = 8;
+constexpr int kMostPhases = 4;                                              // matmuls of one kernel
 
 // What steps choose, and where the next one finds it: two tables of `rows` numbers, used by turns. A step's turn lies in front of its block in the device's memory,
 // because a captured graph keeps its arguments. A graph that is replayed in vain leaves what the step before chose as it is.
@@ -42,6 +47,7 @@ struct Launch {
   int64_t matmul_scratch_bytes;
   std::byte* activated;                      // activated rows in bf16 between two matmuls: as rows for few tokens, as tiles for many
   int64_t activated_bytes;
+  std::byte* relays;                         // between the phases of a chain (chain.h); null: none
   int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for
   int compute_capability;                    // 90: sm_90
   bool even;                                 // the step's contexts are half as long as the longest, on average, or longer
@@ -80,18 +86,26 @@ void draw_from_top(const Tensor& rows, const Launch& launch);
 // tiles: its input, if it lies there already. residual, where gemm_takes() an op of one weight: x += out of a norm that follows, in place of out.
 void matmul(const Matmul& op, std::byte* tiles, const AddNorm* residual, const Launch& launch);
 
-// Ops around a matmul of few tokens that its kernel does on the way. Null: not there.
+// Ops around a matmul of few tokens that its kernel does on the way. Null or nothing: not there.
 struct Around {
-  const AddNorm* norm = nullptr;             // before: rms, no bias, nothing pending; its x is read and its out (the matmul's x) written
+  std::optional<AddNorm> norm;               // before: rms, no bias, nothing pending; its x is read and its out (the matmul's x) written
   const std::byte* x_bf16 = nullptr;         // or: the input as rows of bf16, padded with zeros to whole units
   const Activate* activate = nullptr;        // after: gate = out[0], up = out[1]
   std::byte* bf16_out = nullptr;             // and its result again as x_bf16 of the next matmul
   const AddNorm* residual = nullptr;         // after: x += pending_scale * out[0] of a norm that follows
+  const std::byte* x_relay = nullptr;        // one token: the input comes in this relay (lib/relay.h), as x_bf16 has it, where that is not null
+  float* relay = nullptr;                    // one token: where x of `residual` goes as well
   const std::byte* x_lanes = nullptr;        // several tokens: the input lies there already
   Lanes out_lanes;                           // several tokens: what is activated goes there and nowhere else
 };
 bool takes_few_tokens(const Matmul& op, const Launch& launch);
-void matmul_few_tokens(const Matmul& op, const Around& around, const Launch& launch);
+// Up to kMostPhases of one token in one kernel, each over what the one before has made, which comes in a relay. Its blocks wait for each other: they are as many as the device has multiprocessors,
+// and each of these has room for one as soon as what came before has ended; what comes after starts when all of them have.
+struct FewPhase { Matmul op; Around around; };
+bool few_tokens_chain(const Matmul& op);                                             // whether kernels of more than one phase gain anything in its format
+bool few_tokens_follow(const Matmul& next, const Matmul& op, const Launch& launch);      // whether one kernel has both
+bool few_tokens_occupy(const Matmul& op, const Launch& launch);                          // whether every team of warps has rows of it
+void matmul_few_tokens(std::span<const FewPhase> phases, const RelayWords& cleared, const Launch& launch);
 
 // The same for several tokens (sm_90a): `norm`, `x_bf16` and `bf16_out` are not for it. Its input is copied to matmul_scratch first, where it does not lie in lanes already.
 bool takes_several_tokens(const Matmul& op, const Launch& launch);

@@ -191,7 +191,8 @@ void matmul(const Matmul& op, std::byte* tiles, const AddNorm* residual, const L
       parts.part[parts.n++] = part_from(op, j);
     }
     if (takes_few_tokens(alike, l)) {
-      matmul_few_tokens(alike, {}, l);
+      const FewPhase alone{alike, {}};
+      matmul_few_tokens({&alone, 1}, {}, l);
       continue;
     }
     if (takes_several_tokens(alike, l)) {
