@@ -80,15 +80,14 @@ __device__ inline float4 four_within(const float* row, int k, int cols) {
 // Addresses, or numbers that are on their way, are not used before this.
 template <class T>
 __device__ void settle(const T*& p, int& n) { asm volatile("" : "+l"(p), "+r"(n)::"memory"); }
+__device__ inline void settle(float4& v) { asm volatile("" : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w)::"memory"); }
 // Numbers that are kept in registers, not looked up among the parameters where they are needed: a phase's are 40 cycles away.
 template <class... T>
 __device__ inline void keep(T&... v) { (..., [&] { asm volatile("" : "+r"(v)); }()); }
-__device__ inline void settle(float4& v) { asm volatile("" : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w)::"memory"); }
 
 // The input's rows as bf16 in shared memory. Short code on purpose: it runs once a kernel, from instructions that are not in the multiprocessor's cache by then. What is waited
 // for is asked for first thing after the wait, by addresses that were there before; the norm's weights, which may still be on their way, are touched after that.
-// `there` is passed when what was asked for has come.
-// `polls`: what a norm is to make it of comes in a relay.
+// `there` is passed when what was asked for has come. `polls`: what a norm is to make it of comes in a relay.
 template <int kTeams>
 __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const Few& f, int n_tokens, bool polls) {
   const int team = threadIdx.x / kNormThreads, thread = threadIdx.x % kNormThreads;
