@@ -10,12 +10,12 @@
 
 #include "backend/op_place.h"
 #include "base/check.h"
-#include "cuda/chain.h"
 #include "cuda/kernels/flash.h"
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/device.h"
 #include "cuda/lowering.h"
+#include "cuda/phases.h"
 #include "cuda/weights.h"
 
 namespace ridge {

@@ -6,7 +6,7 @@
 
 #include "backend/op_reads.h"
 #include "base/check.h"
-#include "cuda/chain.h"
+#include "cuda/phases.h"
 #include "cuda/kernels/gemm.h"
 
 namespace ridge::cuda {
@@ -19,11 +19,11 @@ class Lowering {
   void run(const std::function<void(size_t, size_t)>& after_each) {
     for (size_t i = 0, n; i < ops_.size(); i += n) {
       launch_.mark.op = int32_t(i);
-      if (!is_few_at(i)) chain_.flush(launch_);
+      if (!at<Matmul>(i) && !at<AddNorm>(i)) phased_.flush(launch_);          // these do it themselves, unless they are of few tokens
       n = std::visit([&](const auto& op) { return emit(op, i); }, ops_[i]);
-      if (after_each) chain_.flush(launch_), after_each(i, n);
+      if (after_each) phased_.flush(launch_), after_each(i, n);
     }
-    chain_.flush(launch_);
+    phased_.flush(launch_);
   }
 
  private:
@@ -86,7 +86,7 @@ class Lowering {
     const auto* m = at<Matmul>(i + 1);
     if (m && m->x.data == op.out.data && m->x.rows == op.out.rows && m->x.cols == op.out.cols && op.kind == NormKind::rms && !op.bias && !rest.pending && takes_few_tokens(*m, launch_))
       return 1 + emit_few(*m, i + 1, &rest);
-    chain_.flush(launch_);
+    phased_.flush(launch_);
     const bool tiles = only_feeds_gemm(op.out, i);
     add_norm(rest, tiles ? launch_.matmul_scratch : nullptr, lanes_of(op.out, i, launch_.matmul_scratch), launch_);
     if (tiles) tiled_ = op.out.data, tiles_ = launch_.matmul_scratch;
@@ -94,7 +94,9 @@ class Lowering {
   }
 
   size_t emit(const Matmul& op, size_t i) {
-    if (takes_few_tokens(op, launch_) || takes_several_tokens(op, launch_)) return emit_few(op, i, nullptr);
+    if (takes_few_tokens(op, launch_)) return emit_few(op, i, nullptr);
+    phased_.flush(launch_);
+    if (takes_several_tokens(op, launch_)) return emit_few(op, i, nullptr);
     std::byte* tiles = tiled_ == op.x.data ? tiles_ : nullptr;
     tiled_ = nullptr;
     const auto* act = at<Activate>(i + 1);
@@ -108,12 +110,6 @@ class Lowering {
                       !is_read_from(ops_, i + 2, op.out[0]);
     if (adds) added_ = next;
     return matmul(op, tiles, adds ? next : nullptr, launch_), 1;
-  }
-
-  // Whether the op at i is a matmul of few tokens, or the norm on the way into one.
-  bool is_few_at(size_t i) const {
-    const auto* m = at<Matmul>(at<AddNorm>(i) ? i + 1 : i);
-    return m && takes_few_tokens(*m, launch_);
   }
 
   // Whether all that a matmul makes is what a norm adds to its x.
@@ -159,7 +155,7 @@ class Lowering {
       around.residual = added_ = next_norm;
     }
     if (!few) return matmul_several_tokens(op, around, launch_), n_done;
-    chain_.add(op, around, launch_);
+    phased_.add(op, around, launch_);
     return n_done;
   }
 
@@ -172,7 +168,7 @@ class Lowering {
   std::byte* tiles_ = nullptr;
   const std::byte* in_lanes_ = nullptr;      // the same for several tokens
   std::byte* lanes_ = nullptr;
-  ChainOfMatmuls chain_;                     // those of few tokens
+  PhasedMatmuls phased_;                     // those of few tokens
   const std::byte* rounded_ = nullptr;       // queries that lie there in the format of K, for the attention that comes next
 };
 

@@ -327,7 +327,7 @@ TEST_F(Cuda, ANormBeforeSeveralTokensGivesTheBitsOfOneByOne) {
 // Two layers of attention and MLP in one step, again and again as a graph, and op by op. Sequences of one row, of several and of many, over pages with a past.
 TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
   Rng rng(15);
-  struct Case { Storage how; FormatId kv; int head_dim, n_heads, n_kv_heads, window, page_size; bool norms; std::vector<SeqPlan> seqs; float softcap = 0; bool chains = false; };
+  struct Case { Storage how; FormatId kv; int head_dim, n_heads, n_kv_heads, window, page_size; bool norms; std::vector<SeqPlan> seqs; float softcap = 0; bool phased = false; };
   std::vector<Case> cases = {
       {{FormatId::nvfp4}, FormatId::bf16, 128, 8, 2, 0, 64, true, {{300, 1}}},
       {{FormatId::bf16}, FormatId::bf16, 128, 4, 4, 0, 16, false, {{127, 1}, {128, 1}, {5, 1}}},
@@ -360,7 +360,7 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
       {{FormatId::bf16}, FormatId::bf16, 256, 8, 4, 0, 64, true, {{37, 450}}},
       {{FormatId::nvfp4}, FormatId::f16, 256, 4, 1, 150, 16, false, {{0, 300}, {70, 3}, {130, 100}}},
       {{FormatId::bf16}, FormatId::fp8_e4m3, 256, 4, 2, 0, 32, true, {{5, 200}}},
-      // Wide enough for chains of matmuls between attention that is folded by a cluster, by a kernel of its own, and with several tiles a block.
+      // Wide enough for matmuls as phases of one kernel, between attention that is folded by a cluster, by a kernel of its own, and with several tiles a block.
       {{FormatId::nvfp4}, FormatId::bf16, 128, 32, 8, 0, 64, true, {{300, 1}}, 0, true},
       {{FormatId::fp8_e4m3, Planes::fp8_rows}, FormatId::fp8_e4m3, 128, 32, 8, 0, 64, true, {{3000, 1}}, 0, true},
       {{FormatId::mxfp4}, FormatId::f16, 64, 64, 4, 0, 16, false, {{9000, 1}}, 5.0f, true},
@@ -384,7 +384,7 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
   for (size_t number = 0; number < cases.size(); ++number) {
     const Case& c = cases[number];
     const PlannedStep plan = plan_step(c.seqs, {.page_size = c.page_size, .n_freqs = c.head_dim / 2, .seed = 5});
-    const int d = c.chains ? 4096 : plan.step->n_tokens() < 65 ? 576 : 1152, d_ff = c.chains ? 8192 : 1216, d_q = c.n_heads * c.head_dim, d_kv = c.n_kv_heads * c.head_dim;      // 1152: whole pairs of units
+    const int d = c.phased ? 4096 : plan.step->n_tokens() < 65 ? 576 : 1152, d_ff = c.phased ? 8192 : 1216, d_q = c.n_heads * c.head_dim, d_kv = c.n_kv_heads * c.head_dim;      // 1152: whole pairs of units
     std::vector<SeqPlan> all_past;
     for (const SeqPlan& s : c.seqs) all_past.push_back({0, s.n_past + s.n_rows});
     const PlannedStep store = plan_step(all_past, {.page_size = c.page_size, .n_freqs = c.head_dim / 2, .seed = 5});
@@ -584,12 +584,12 @@ TEST_F(Cuda, ALayersRowsAreTheSameHoweverItsOpsAreFused) {
       }
 }
 
-// Matmuls of one token that follow each other, each over what the one before has made, go into one kernel, from the second chain of a step on. Rows are those of matmuls one by one.
+// Matmuls of one token that follow each other, each over what the one before has made, go into one kernel, from the second kernel of a step on. Rows are those of matmuls one by one.
 TEST_F(Cuda, MatmulsInOneKernelGiveTheSameRows) {
   Rng rng(21);
   for (const Storage& how : kStorages) {
-    const bool chains = how.format == FormatId::nvfp4 || how.format == FormatId::mxfp4 || how.format == FormatId::fp8_e4m3;
-    const int d = chains ? 4096 : 512, d_ff = chains ? 8192 : 1536, n_layers = 4;      // whole pieces, and rows for every team of warps
+    const bool phased = how.format == FormatId::nvfp4 || how.format == FormatId::mxfp4 || how.format == FormatId::fp8_e4m3;
+    const int d = phased ? 4096 : 512, d_ff = phased ? 8192 : 1536, n_layers = 4;      // whole pieces, and rows for every team of warps
     const auto wg = stored_as(rng, how, d_ff, d, 0.1f), wu = stored_as(rng, how, d_ff, d, 0.1f), wd = stored_as(rng, how, d, d_ff, 0.1f), wo = stored_as(rng, how, d, d, 0.1f);
     auto backend = make_cuda_backend({.graphs = false});
     const Weight gate = backend->prepare(wg->stored, {}), up = backend->prepare(wu->stored, {}), down = backend->prepare(wd->stored, {}), other = backend->prepare(wo->stored, {});
@@ -605,7 +605,7 @@ TEST_F(Cuda, MatmulsInOneKernelGiveTheSameRows) {
           ops.push_back(Matmul{.out = {g, u}, .x = normed, .w = {&gate, &up}});
           ops.push_back(Activate{.out = g, .gate = g, .up = u, .kind = ActKind::silu});
           ops.push_back(Matmul{.out = {tp}, .x = g, .w = {&down}});
-          if (layer % 2 == 1) ops.push_back(ScaleCap{.x = out, .scale = 1.0f});      // ends a chain
+          if (layer % 2 == 1) ops.push_back(ScaleCap{.x = out, .scale = 1.0f});      // ends a kernel
         }
         ops.push_back(AddNorm{.out = normed, .x = tx, .pending = tp, .weight = weight, .eps = 1e-5f});
         ops.push_back(Matmul{.out = {out}, .x = normed, .w = {&other}});

@@ -9,7 +9,7 @@
 //
 // What a layer pays for beyond its bytes is waiting where one matmul ends and the next begins: for the release of a kernel, for its parameters, which are in no cache, for the input, for code. A load
 // takes two to four times as long while rings are being filled, so neither a deeper ring nor one that is asked for earlier gains anything by itself (docs/benchmarks.md has the figures). What does:
-// - For one token in formats of four and eight bits (kChains) a layer's matmuls are phases of one kernel (cuda/chain.h): blocks stay, the next phase's weights are on their way when one ends, and its input comes
+// - For one token in formats of four and eight bits (kHasPhases) a layer's matmuls are phases of one kernel (cuda/phases.h): blocks stay, the next phase's weights are on their way when one ends, and its input comes
 //   through a relay. Two inputs have room in shared memory, so that one is written while the other is still read.
 // - The input of down comes in pieces: its first two thirds are made long before gate and up end, so down begins at once, and what is made last is needed last.
 // - The end of a tile is short (finish_tiles): 0.5 us of it, in code that looked up its parameters after the sums had come, made every later block late.
@@ -53,7 +53,7 @@ constexpr int kBounds = Plan<Unit>::kTeams == 2 ? 800 : (kTeam + 2) * 32;
 
 // Teams, and for each a warp that asks for its weights (one warp for both: a lane that waits keeps the other from asking) and one that finishes its tiles.
 template <class Unit, int kMost>
-__global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __grid_constant__ Chain<kMost> c) {
+__global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __grid_constant__ Phases<kMost> c) {
 #if __CUDA_ARCH__ >= 900
   constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots, kEach = Plan<Unit>::kEach, kSlotUnits = kEach * kTeam;
   using L = Layout<Unit>;
@@ -63,21 +63,21 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
   Barrier* const input_there = gates + 2 * kLeft;
   const int n_teams = gridDim.x * kTeams;
   const int any_warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);    // the compiler sees that a warp agrees on it
-  constexpr int kFirstBytes = offsetof(Chain<kMost>, phase) + sizeof(Few);    // of the parameters, those that are wanted at once
-  constexpr bool kChained = kMost > 1;                                        // then there is one token, and tiles are whole runs
-  const int n_phases = kChained ? c.n_phases : 1;
+  constexpr int kFirstBytes = offsetof(Phases<kMost>, phase) + sizeof(Few);    // of the parameters, those that are wanted at once
+  constexpr bool kPhased = kMost > 1;                                        // then there is one token, and tiles are whole runs
+  const int n_phases = kPhased ? c.n_phases : 1;
   start_dependents();
   fetch_line(c, any_warp, kFirstBytes);
 
   if (any_warp >= kTeams * (kTeam + 1)) {
     const int team = any_warp - kTeams * (kTeam + 1), me = team * gridDim.x + blockIdx.x;
     __syncthreads();
-    if (kChained && team == 0) fetch_line(c, kFirstBytes / 64 + int(threadIdx.x % 32), kFirstBytes + (n_phases - 1) * int(sizeof(Few)));      // of later phases: nobody waits for them yet
+    if (kPhased && team == 0) fetch_line(c, kFirstBytes / 64 + int(threadIdx.x % 32), kFirstBytes + (n_phases - 1) * int(sizeof(Few)));      // of later phases: nobody waits for them yet
     int n_all = 0;
     for (int p = 0; p < n_phases; ++p) n_all += n_tiles_of(c.phase[p], me, n_teams);
     await_predecessors();
     clear(c.cleared, (blockIdx.x * kTeams + team) * 32 + threadIdx.x % 32, gridDim.x * kTeams * 32);
-    if (kChained || c.phase[0].n_tokens <= 2) finish_tiles<Unit, 1>(memory, team, c, n_all);
+    if (kPhased || c.phase[0].n_tokens <= 2) finish_tiles<Unit, 1>(memory, team, c, n_all);
     else finish_tiles<Unit, kFewTokens / 2>(memory, team, c, n_all);
     return;
   }
@@ -112,8 +112,8 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
     int n_tokens = f.n_tokens, n_units = f.n_units;                           // n_tokens: where the compiler knows that it is 1, loads of tokens become branches
     uint32_t my_x = shared_address(memory) + f.input_at + (g < n_tokens ? g : 0) * f.shared_stride + 2 * (lane_input<Unit::kHalves>(q, 0) + kUnit * warp);
     keep(n_tokens, n_units, my_x);
-    const int n_pieces = kChained && p > 0 && f.x_bf16 ? f.cols / kPiece : 0;
-    const bool next_in_pieces = kChained && p + 1 < n_phases && c.phase[p + 1].x_bf16;
+    const int n_pieces = kPhased && p > 0 && f.x_bf16 ? f.cols / kPiece : 0;
+    const bool next_in_pieces = kPhased && p + 1 < n_phases && c.phase[p + 1].x_bf16;
     const Pieces pieces(memory, f);
     if (n_pieces > 0) {
       pieces.pass(0, n_pieces);
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
               }
             }
           };
-          if constexpr (!kChained) {
+          if constexpr (!kPhased) {
             n_left *= kEach;
             run_units(kRuns, last_tile ? kRuns : 0);
           } else {
@@ -214,14 +214,14 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
           }
         }
       }
-      if constexpr (!kChained) {
+      if constexpr (!kPhased) {
 #pragma unroll 1
         for (; n_left > 0; --n_left, x += kEach * kStep) {
           multiply_whole(slot, x);
           advance();
         }
       }
-      if (!kChained && n_rest > 0) {
+      if (!kPhased && n_rest > 0) {
         take(slot, [&](const std::byte* units) {
 #pragma unroll 1
           for (int each = 0; each * kTeam + warp < n_rest; ++each) {
@@ -258,7 +258,7 @@ bool fits(const Few& f, const Launch& l) {
 }
 
 template <class Unit, int kMost>
-void run(Chain<kMost> c, const Launch& l) {
+void run(Phases<kMost> c, const Launch& l) {
   using L = Layout<Unit>;
   int input_bytes[2] = {}, n_tiles = 0;                                      // of even phases, of odd ones
   for (int p = 0; p < c.n_phases; ++p) {
@@ -285,7 +285,7 @@ void run(Chain<kMost> c, const Launch& l) {
   launch_kernel(kernel, std::min(n_tiles, l.n_sms), Plan<Unit>::kTeams * (kTeam + 2) * 32, bytes, l.stream, c);
 }
 
-bool take(Few& f, const Matmul& op, const Around& around, const Launch& l) {
+bool describe(Few& f, const Matmul& op, const Around& around, const Launch& l) {
   if (op.x.rows < 1 || op.x.rows > kFewTokens || l.compute_capability < 90 || op.x.cols % 4 > 0 || op.x.stride % 16 > 0) return false;
   f = {};
   const Weight* first = nullptr;
@@ -334,9 +334,9 @@ bool take(Few& f, const Matmul& op, const Around& around, const Launch& l) {
   return with_unit(*first, [&](auto unit) { return fits<decltype(unit)>(f, l); });
 }
 
-// In bf16, where memory is all that counts, a kernel for each matmul is faster: twelve layers give 713 tokens/s, and 683 as chains (without pieces).
+// In bf16, where memory is all that counts, a kernel for each matmul is faster: twelve layers give 713 tokens/s, and 683 as phases (without pieces).
 template <class Unit>
-constexpr bool kChains = Plan<Unit>::kRuns > 0;
+constexpr bool kHasPhases = Plan<Unit>::kRuns > 0;
 
 const Weight& first_of(const Matmul& op) { return *(op.w[0] ? op.w[0] : op.w[1] ? op.w[1] : op.w[2]); }
 
@@ -344,15 +344,15 @@ const Weight& first_of(const Matmul& op) { return *(op.w[0] ? op.w[0] : op.w[1] 
 
 bool takes_few_tokens(const Matmul& op, const Launch& l) {
   Few f;
-  return take(f, op, {}, l);
+  return describe(f, op, {}, l);
 }
 
-bool few_tokens_chain(const Matmul& op) {
-  return with_unit(first_of(op), [](auto unit) { return kChains<decltype(unit)>; });
+bool few_tokens_phased(const Matmul& op) {
+  return with_unit(first_of(op), [](auto unit) { return kHasPhases<decltype(unit)>; });
 }
 
 bool few_tokens_follow(const Matmul& next, const Matmul& op, const Launch& l) {
-  if (!few_tokens_chain(op) || !same_unit(first_of(next), first_of(op))) return false;
+  if (!few_tokens_phased(op) || !same_unit(first_of(next), first_of(op))) return false;
   constexpr int kMostCols = 4 * kPiece;
   const bool have_room = with_unit(first_of(op), [&](auto unit) {
     using L = Layout<decltype(unit)>;
@@ -368,12 +368,12 @@ bool few_tokens_occupy(const Matmul& op, const Launch& l) {
 
 void matmul_few_tokens(std::span<const FewPhase> phases, const RelayWords& cleared, const Launch& l) {
   const auto run_as = [&]<class Unit, int kMost>(Unit, std::integral_constant<int, kMost>) {
-    Chain<kMost> c{.cleared = cleared, .n_phases = int(phases.size())};
-    for (size_t i = 0; i < phases.size(); ++i) take(c.phase[i], phases[i].op, phases[i].around, l);
+    Phases<kMost> c{.cleared = cleared, .n_phases = int(phases.size())};
+    for (size_t i = 0; i < phases.size(); ++i) describe(c.phase[i], phases[i].op, phases[i].around, l);
     run<Unit>(c, l);
   };
   with_unit(first_of(phases[0].op), [&](auto unit) {
-    if constexpr (kChains<decltype(unit)>)
+    if constexpr (kHasPhases<decltype(unit)>)
       if (phases.size() > 1) return run_as(unit, std::integral_constant<int, kMostPhases>{});
     run_as(unit, std::integral_constant<int, 1>{});
   });

@@ -40,9 +40,9 @@ struct Few {
   int input_at, shared_stride;                                              // in shared memory: the input, and its rows
 };
 
-// Matmuls one after the other, more than one for a single token, each over what the one before has made, which comes in a relay. `cleared`: the relays of the chain before, for the one that follows.
+// Matmuls one after the other, more than one for a single token, each over what the one before has made, which comes in a relay. `cleared`: the relays of the kernel before, for the one that follows.
 template <int kMost>
-struct Chain { RelayWords cleared; int n_phases, sums_at; Few phase[kMost]; };
+struct Phases { RelayWords cleared; int n_phases, sums_at; Few phase[kMost]; };
 
 // Teams of a block, slots of a team's ring, units of a slot that a warp takes, slots that are asked for before the input of a norm is there (which would queue behind
 // them). kRuns: units that are multiplied in one piece, the next one on its way to registers meanwhile; with a whole round of the ring every address is a constant away from a few that
@@ -57,7 +57,7 @@ template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTe
 // A token's sums of a tile: [warp][16], and as much again as makes the next token's begin in other banks.
 constexpr int kTokenSums = kTeam * 16 + 16;
 
-// Shared memory: gates [team][slot] arrived, then left, then the input | rings [team][slot] units | input [token][shared_stride] bf16, of a chain's even and odd phases | sums [team][2][token][kTokenSums] f32 |
+// Shared memory: gates [team][slot] arrived, then left, then the input | rings [team][slot] units | input [token][shared_stride] bf16, of even and of odd phases | sums [team][2][token][kTokenSums] f32 |
 // 8 floats a team.
 template <class Unit>
 struct Layout {
@@ -180,7 +180,7 @@ __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const F
 template <int kTeams>
 __device__ void meet() { asm volatile("bar.sync 4, %0;" ::"n"(kTeams * kTeam * 32) : "memory"); }
 
-// The input of a chain's phase that is activated by the one before, in pieces of 16 bytes a thread of two teams: the next one is on its way while one is multiplied, and is looked at when it
+// The input of a phase that is activated by the one before, in pieces of 16 bytes a thread of two teams: the next one is on its way while one is multiplied, and is looked at when it
 // is needed. So the phase begins while others still make the end of its input.
 constexpr int kPiece = 4096;
 template <class Unit>
@@ -227,7 +227,7 @@ __device__ inline int n_tiles_of(const Few& f, int me, int n_teams) { return me 
 #if __CUDA_ARCH__ >= 900
 // By one thread for each team: slot after slot, phase after phase, as they become free.
 template <class Unit, int kMost>
-__device__ void ask_for_weights(std::byte* memory, int team, const Chain<kMost>& c) {
+__device__ void ask_for_weights(std::byte* memory, int team, const Phases<kMost>& c) {
   using L = Layout<Unit>;
   constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots, kSlotUnits = Plan<Unit>::kEach * kTeam, kLeft = kTeams * kSlots;
   const int n_phases = kMost > 1 ? c.n_phases : 1, n_teams = gridDim.x * kTeams, me = team * gridDim.x + blockIdx.x;
@@ -290,7 +290,7 @@ struct Ending {
 // decoded at 662 tokens/s instead of 670.) Two tokens at a time, in kRounds rounds. All that follows waits for what is done after a phase's last sums, so what does not need them is looked
 // up before, in the round of the loop before: within one round the compiler moves it behind the barrier.
 template <class Unit, int kRounds, int kMost>
-__device__ void finish_tiles(std::byte* memory, int team, const Chain<kMost>& c, int n_left) {
+__device__ void finish_tiles(std::byte* memory, int team, const Phases<kMost>& c, int n_left) {
   constexpr int kTeams = Plan<Unit>::kTeams;
   const int n_teams = gridDim.x * kTeams, me = team * gridDim.x + blockIdx.x, lane = threadIdx.x % 32, first_token = lane / 16;
   const int n_tokens = kMost > 1 ? 1 : c.phase[0].n_tokens;

@@ -47,7 +47,7 @@ struct Launch {
   int64_t matmul_scratch_bytes;
   std::byte* activated;                      // activated rows in bf16 between two matmuls: as rows for few tokens, as tiles for many
   int64_t activated_bytes;
-  std::byte* relays;                         // between the phases of a chain (chain.h); null: none
+  std::byte* relays;                         // between the phases of a kernel (phases.h); null: none
   int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for
   int compute_capability;                    // 90: sm_90
   bool even;                                 // the step's contexts are half as long as the longest, on average, or longer
@@ -102,7 +102,7 @@ bool takes_few_tokens(const Matmul& op, const Launch& launch);
 // Up to kMostPhases of one token in one kernel, each over what the one before has made, which comes in a relay. Its blocks wait for each other: they are as many as the device has multiprocessors,
 // and each of these has room for one as soon as what came before has ended; what comes after starts when all of them have.
 struct FewPhase { Matmul op; Around around; };
-bool few_tokens_chain(const Matmul& op);                                             // whether kernels of more than one phase gain anything in its format
+bool few_tokens_phased(const Matmul& op);                                            // whether kernels of more than one phase gain anything in its format
 bool few_tokens_follow(const Matmul& next, const Matmul& op, const Launch& launch);      // whether one kernel has both
 bool few_tokens_occupy(const Matmul& op, const Launch& launch);                          // whether every team of warps has rows of it
 void matmul_few_tokens(std::span<const FewPhase> phases, const RelayWords& cleared, const Launch& launch);
