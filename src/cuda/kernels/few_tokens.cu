@@ -52,7 +52,8 @@ template <class Unit>
 constexpr int kBounds = Plan<Unit>::kTeams == 2 ? 800 : (kTeam + 2) * 32;
 
 // Teams, and for each a warp that asks for its weights (one warp for both: a lane that waits keeps the other from asking) and one that finishes its tiles.
-template <class Unit, int kMost>
+// kRests: phases have tiles that end within a round of the ring, or inputs whose last piece is less, which costs those that have not 1.8 %.
+template <class Unit, int kMost, bool kRests>
 __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __grid_constant__ Phases<kMost> c) {
 #if __CUDA_ARCH__ >= 900
   constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots, kEach = Plan<Unit>::kEach, kSlotUnits = kEach * kTeam;
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
     }
     __syncwarp();
     __syncthreads();
-    if (threadIdx.x % 32 == 0) ask_for_weights<Unit>(memory, any_warp - kTeams * kTeam, c);
+    if (threadIdx.x % 32 == 0) ask_for_weights<Unit, kRests>(memory, any_warp - kTeams * kTeam, c);
     return;
   }
   int lane;
@@ -112,9 +113,9 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
     int n_tokens = f.n_tokens, n_units = f.n_units;                           // n_tokens: where the compiler knows that it is 1, loads of tokens become branches
     uint32_t my_x = shared_address(memory) + f.input_at + (g < n_tokens ? g : 0) * f.shared_stride + 2 * (lane_input<Unit::kHalves>(q, 0) + kUnit * warp);
     keep(n_tokens, n_units, my_x);
-    const int n_pieces = kPhased && p > 0 && f.x_bf16 ? f.cols / kPiece : 0;
+    const int n_pieces = kPhased && p > 0 && f.x_bf16 ? (kRests ? f.cols + kPiece - 1 : f.cols) / kPiece : 0;
     const bool next_in_pieces = kPhased && p + 1 < n_phases && c.phase[p + 1].x_bf16;
-    const Pieces pieces(memory, f);
+    const Pieces<kRests> pieces(memory, f);
     if (n_pieces > 0) {
       pieces.pass(0, n_pieces);
     } else {
@@ -141,7 +142,8 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
     // Where a tile is whole runs, the next unit is on its way to registers while one is multiplied, over the ends of slots, runs and tiles.
     constexpr int kRuns = Plan<Unit>::kRuns;
     constexpr bool kWholeRing = kRuns == kSlots * kEach;
-    const bool runs = kRuns > 0 && n_rest == 0 && n_whole * kEach % std::max(kRuns, 1) == 0;
+    const bool runs = kRuns > 0 && n_rest == 0 && (kRests || n_whole * kEach % std::max(kRuns, 1) == 0);
+    const int n_tail = kRests && kWholeRing ? n_whole % kSlots : 0;           // slots of a round that is not whole
     const auto load_input = [&](Loaded& to, uint32_t x) {
       load_where(to.x0, x, there);
       load_where(to.x1, x + kSecond, there);
@@ -179,7 +181,7 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
       if constexpr (kRuns > 0) {
         if (runs) {
           const bool last_tile = Place(f, me, nth + 1, n_teams).tile >= f.n_tiles;
-          if (next_in_pieces && last_tile) Pieces(memory, c.phase[p + 1]).ask(0);
+          if (next_in_pieces && last_tile) Pieces<kRests>(memory, c.phase[p + 1]).ask(0);
           const auto run_units = [&](int wraps_at, int ends_at) {             // of how many are left: then the input begins anew, or there is nothing more to load
 #pragma unroll 1
             for (; n_left > 0; n_left -= kRuns) {
@@ -200,16 +202,29 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
             run_units(kRuns, last_tile ? kRuns : 0);
           } else {
             // The first tile of an input in pieces piece by piece, others as one.
+            constexpr int kOfPiece = kPiece / (kUnit * kTeam);
             const bool by_pieces = n_pieces > 0 && nth == 0;
-            const int n_parts = by_pieces ? n_pieces : 1, n_of_part = by_pieces ? kPiece / (kUnit * kTeam) : n_whole * kEach;
+            const int n_all = (n_whole - n_tail) * kEach, n_parts = !by_pieces ? 1 : kRests ? (n_all + kOfPiece - 1) / kOfPiece : n_pieces, n_of_part = by_pieces ? kOfPiece : n_all;
 #pragma unroll 1
             for (int part = 1; part <= n_parts; ++part) {
-              const int wraps_at = part == n_parts ? kRuns : 0;
-              n_left = n_of_part;
-              run_units(wraps_at, last_tile ? wraps_at : 0);
-              if (part == n_parts) break;
+              const int ends_at = part == n_parts ? kRuns : 0, wraps_at = n_tail == 0 ? ends_at : 0;
+              n_left = kRests && part == n_parts ? n_all - (n_parts - 1) * n_of_part : n_of_part;
+              run_units(wraps_at, last_tile || n_tail > 0 ? ends_at : 0);
+              if (kRests ? part == n_parts && (!by_pieces || part == n_pieces) : part == n_parts) break;
               pieces.pass(part, n_pieces);
+              if (kRests && part == n_parts) break;
               load_input(loaded[0], x);                                       // what was loaded was not it
+            }
+            if constexpr (kRests && kWholeRing) {
+              if (n_tail > 0) {
+#pragma unroll 1
+                for (int s = 0; s < kSlots; ++s) {
+                  if (s < n_tail) multiply_whole(s, x), x += kEach * kStep;
+                  else take(s, [](const std::byte*) {});
+                }
+                phase ^= 1;
+                if (!last_tile) load_unit(loaded[0], 0, my_x);
+              }
             }
           }
         }
@@ -257,7 +272,7 @@ bool fits(const Few& f, const Launch& l) {
   return std::max(L::kInputs + f.n_tokens * shared_stride_of<Unit>(f) + L::sums_bytes(f.n_tokens), kAloneBytes) <= l.max_shared_bytes;
 }
 
-template <class Unit, int kMost>
+template <class Unit, bool kRests, int kMost>
 void run(Phases<kMost> c, const Launch& l) {
   using L = Layout<Unit>;
   int input_bytes[2] = {}, n_tiles = 0;                                      // of even phases, of odd ones
@@ -280,7 +295,7 @@ void run(Phases<kMost> c, const Launch& l) {
     n_tiles = std::max(n_tiles, f.n_tiles);
   }
   const int bytes = std::max(c.sums_at + L::sums_bytes(c.phase[0].n_tokens), kAloneBytes);
-  const auto kernel = few_tokens_kernel<Unit, kMost>;
+  const auto kernel = few_tokens_kernel<Unit, kMost, kRests>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   launch_kernel(kernel, std::min(n_tiles, l.n_sms), Plan<Unit>::kTeams * (kTeam + 2) * 32, bytes, l.stream, c);
 }
@@ -358,8 +373,8 @@ bool few_tokens_follow(const Matmul& next, const Matmul& op, const Launch& l) {
     using L = Layout<decltype(unit)>;
     return L::kInputs + 2 * (2 * kMostCols + 16) + L::sums_bytes(1) <= l.max_shared_bytes;
   });
-  const auto whole = [](const Matmul& m) { return m.x.rows == 1 && m.x.cols % kPiece == 0 && m.x.cols <= kMostCols; };
-  return have_room && whole(next) && whole(op);
+  const auto fit = [&](const Matmul& m) { return m.x.rows == 1 && m.x.cols <= kMostCols && with_unit(first_of(m), [&](auto unit) { return Rounds<decltype(unit)>::fit(int(m.x.cols)); }); };
+  return have_room && fit(next) && fit(op);
 }
 
 bool few_tokens_occupy(const Matmul& op, const Launch& l) {
@@ -369,8 +384,11 @@ bool few_tokens_occupy(const Matmul& op, const Launch& l) {
 void matmul_few_tokens(std::span<const FewPhase> phases, const RelayWords& cleared, const Launch& l) {
   const auto run_as = [&]<class Unit, int kMost>(Unit, std::integral_constant<int, kMost>) {
     Phases<kMost> c{.cleared = cleared, .n_phases = int(phases.size())};
-    for (size_t i = 0; i < phases.size(); ++i) describe(c.phase[i], phases[i].op, phases[i].around, l);
-    run<Unit>(c, l);
+    bool rests = false;
+    for (size_t i = 0; i < phases.size(); ++i) describe(c.phase[i], phases[i].op, phases[i].around, l), rests = rests || c.phase[i].cols % kPiece > 0;
+    if constexpr (kMost > 1)
+      if (rests) return run<Unit, true>(c, l);
+    run<Unit, false>(c, l);
   };
   with_unit(first_of(phases[0].op), [&](auto unit) {
     if constexpr (kHasPhases<decltype(unit)>)

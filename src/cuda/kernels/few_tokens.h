@@ -68,6 +68,19 @@ struct Layout {
   static constexpr int sums_bytes(int n_tokens) { return P::kTeams * (2 * n_tokens * kTokenSums + kTeam) * 4; }
 };
 
+// Where a run is a round of the ring, every run begins where the ring does. A tile that ends elsewhere leaves the rest of a round empty, if that is little of its own: slots that are passed on with
+// nothing in them.
+template <class Unit>
+struct Rounds {
+  using P = Plan<Unit>;
+  static constexpr bool kWhole = P::kRuns > 0 && P::kRuns == P::kSlots * P::kEach;
+  static constexpr int kLeast = 3, kSlotCols = kUnit * kTeam * P::kEach;      // kLeast: rounds of a tile that may leave a rest
+  static bool fit(int cols) {
+    const int n = cols / kSlotCols;
+    return cols % kSlotCols == 0 && (kWhole ? n % P::kSlots == 0 || n >= kLeast * P::kSlots : P::kRuns > 0 && n * P::kEach % P::kRuns == 0);
+  }
+};
+
 __device__ inline void put_four(std::byte* row, int k, const float4& v) { *reinterpret_cast<uint2*>(row + 2 * k) = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)}; }
 
 // Whole fours of a row (cols is a multiple of four); zeros beyond it.
@@ -181,28 +194,34 @@ template <int kTeams>
 __device__ void meet() { asm volatile("bar.sync 4, %0;" ::"n"(kTeams * kTeam * 32) : "memory"); }
 
 // The input of a phase that is activated by the one before, in pieces of 16 bytes a thread of two teams: the next one is on its way while one is multiplied, and is looked at when it
-// is needed. So the phase begins while others still make the end of its input.
+// is needed. So the phase begins while others still make the end of its input. kRests: the last piece may be less, for some of the warps.
 constexpr int kPiece = 4096;
 template <class Unit>
 constexpr bool kPieceIsRuns = kPiece % (kUnit * kTeam * Plan<Unit>::kRuns) == 0 && (Plan<Unit>::kRuns < Plan<Unit>::kSlots * Plan<Unit>::kEach || kPiece == kUnit * kTeam * Plan<Unit>::kRuns);
 static_assert(kPieceIsRuns<Nvfp4Unit> && kPieceIsRuns<Mxfp4Unit> && kPieceIsRuns<Fp8Unit<false>> && kPieceIsRuns<Fp8Unit<true>>);
+template <bool kRests>
 struct Pieces {
   std::byte* to;
   const std::byte* from;
-  __device__ Pieces(std::byte* memory, const Few& f) : to(memory + f.input_at + 16 * threadIdx.x), from(f.x + 16 * threadIdx.x) {}
+  int n_mine;                                                                // pieces that the warp has a part of
+  __device__ Pieces(std::byte* memory, const Few& f) : to(memory + f.input_at + 16 * threadIdx.x), from(f.x + 16 * threadIdx.x), n_mine(kRests ? (f.cols - int(threadIdx.x / 32 * 256) + kPiece - 1) / kPiece : 0) {}
+  __device__ bool has(int nth) const { return !kRests || nth < n_mine; }
   __device__ void ask(int nth) const {
+    if (!has(nth)) return;
     copy_chunk(to + nth * 2 * kPiece, from + nth * 2 * kPiece);
     commit_chunks();
   }
   // By all threads of the teams: piece nth, which has been asked for, is there. Then the next one is asked for.
   __device__ void pass(int nth, int n) const {
     await_chunks<0>();
-    uint4* const mine = reinterpret_cast<uint4*>(to + nth * 2 * kPiece);
-    uint4 v = *mine;
-    if (__any_sync(0xffffffffu, unmade(v))) {                               // lanes stay together: a loop without branches follows
-      do v = load_relayed(reinterpret_cast<const uint4*>(from + nth * 2 * kPiece));
-      while (__any_sync(0xffffffffu, unmade(v)));
-      *mine = v;
+    if (has(nth)) {
+      uint4* const mine = reinterpret_cast<uint4*>(to + nth * 2 * kPiece);
+      uint4 v = *mine;
+      if (__any_sync(0xffffffffu, unmade(v))) {                             // lanes stay together: a loop without branches follows
+        do v = load_relayed(reinterpret_cast<const uint4*>(from + nth * 2 * kPiece));
+        while (__any_sync(0xffffffffu, unmade(v)));
+        *mine = v;
+      }
     }
     meet<2>();
     if (nth + 1 < n) ask(nth + 1);
@@ -226,7 +245,7 @@ __device__ inline int n_tiles_of(const Few& f, int me, int n_teams) { return me 
 
 #if __CUDA_ARCH__ >= 900
 // By one thread for each team: slot after slot, phase after phase, as they become free.
-template <class Unit, int kMost>
+template <class Unit, bool kRests, int kMost>
 __device__ void ask_for_weights(std::byte* memory, int team, const Phases<kMost>& c) {
   using L = Layout<Unit>;
   constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots, kSlotUnits = Plan<Unit>::kEach * kTeam, kLeft = kTeams * kSlots;
@@ -254,6 +273,14 @@ __device__ void ask_for_weights(std::byte* memory, int team, const Phases<kMost>
         arrive_expecting(arrived + slot, n_bytes);
         copy_bulk(ring + slot * L::kSlotBytes, units, n_bytes, arrived + slot, policy);
         if (++slot == kSlots) slot = 0, phase ^= 1;
+      }
+      if constexpr (kRests && Rounds<Unit>::kWhole) {
+#pragma unroll 1
+        for (; slot > 0; slot = slot + 1 == kSlots ? 0 : slot + 1) {
+          await(arrived + kLeft + slot, phase);
+          arrive_expecting(arrived + slot, 0);
+          if (slot + 1 == kSlots) phase ^= 1;
+        }
       }
     }
     if (!f.norm) continue;
