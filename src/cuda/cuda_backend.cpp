@@ -42,7 +42,12 @@ class CudaBackend final : public Backend {
     launch_.mark.at = mark_;
     for (Turn& turn : turns_)
       for (cudaEvent_t* event : {&turn.copied, &turn.done}) CUDA_TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
-    if (properties_.major >= 9) launch_.relays = take(kRelayBytes);
+    if (properties_.major >= 9) {
+      launch_.relays = take(kRelayBytes);
+      launch_.tile_relays = reinterpret_cast<float*>(take(kTileRelayBytes));
+      CUDA_TRY(cudaMemset(launch_.tile_relays, 0xff, kTileRelayBytes));
+      CUDA_TRY(cudaStreamSynchronize(nullptr));
+    }
     weights_ = std::make_unique<WeightStore>(stream_, options.check_f32, [this](int64_t n_bytes) { return allocate(n_bytes); });
   }
 

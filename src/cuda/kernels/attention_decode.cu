@@ -7,9 +7,10 @@
 // Norms and rotation of the new q and k are done on the way (Rotation): as a kernel of its own they took 3 us of a layer, most of it waiting. The block of a row's newest
 // tile also puts its K and V into their page; rows of the same sequence make the new keys they see for themselves, out of the projections.
 //
-// Few tiles are folded by the blocks that made them, which are one cluster: each sends its results of a head to the block that folds that head. Otherwise they leave
-// o [row][tile][head][kDim], then m and l [row][tile][head], in scratch, and a second kernel folds them (attention_fold.cu).
-// On the H200 32k positions stream at 0.92 of the bandwidth, and their fold takes 5 us.
+// Few tiles are folded by the blocks that made them, which are one cluster: each sends its results of a head to the block that folds that head. Where there is a block for each of more tiles,
+// they come to the blocks that fold them in a relay (lib/fold.h): the first ones, one a multiprocessor, beside which the next kernel finds room. Otherwise they leave
+// o [row][tile][head][kDim], then m and l [row][tile][head], in scratch, and a second kernel folds them (attention_fold.cu). A long context streams more through the second-level cache than it
+// holds, so results are marked to stay there: their way to memory and back took 3 % of the time behind 32k positions in fp8.
 //
 // In fp8 (lib/flash_fp8.h) the scales of a tile's K and V come with its K: those of V are wanted before V is, when weights are made.
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include "cuda/kernels/flash_form.h"
 #include "cuda/lib/cluster.h"
 #include "cuda/lib/decode_items.h"
+#include "cuda/lib/fold.h"
 #include "cuda/lib/launch.h"
 
 namespace ridge::cuda {
@@ -59,12 +61,14 @@ constexpr int kSharedBytes = kFoldedAt<T, kDim> + (kFolds ? int(sizeof(Folded<kD
 static_assert(sizeof(Shared<E4m3, 64>) % 16 == 0 && sizeof(Shared<E4m3, 128>) % 16 == 0 && sizeof(Shared<E4m3, 256>) % 16 == 0, "scales are copied by 16 bytes");
 
 // What a block has: many tiles, one tile at most, or one tile at most as part of a cluster, the blocks of a row and KV head, which writes the result. Where there is no second
-// tile, half of the registers do, and the block finds room beside that of the projections.
+// tile, half of the registers do, and the block finds room beside that of the projections. (For many tiles 128 registers a thread do as well, with such room: 8k positions in nvfp4 took 4 % longer.)
 enum class Has { many, one, one_of_cluster };
+constexpr int kBesideThreads = 896;                                         // of which one has no more than 72 registers: what few_tokens.cu leaves to a block of 256
 template <class T, int kDim, bool kRotates, int kWarps, Has kHas>
-__global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T, kDim> : kTilesAtOnce<kDim>)
+__global__ void __launch_bounds__(kHas == Has::one && kDim <= 128 ? kBesideThreads : kWarps * 32,
+                                  kHas == Has::one ? 1 : kWarps == 4 ? kWalksAtOnce<T, kDim> : kTilesAtOnce<kDim>)
     decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step, [[maybe_unused]] float* partial,
-                       [[maybe_unused]] int n_tiles, [[maybe_unused]] Mark mark) {
+                       [[maybe_unused]] int n_tiles, [[maybe_unused]] int n_folding, [[maybe_unused]] Mark mark) {
   constexpr bool kFolds = kHas == Has::one_of_cluster;
   constexpr int kThreads = kWarps * 32, kRowBytes = kRowBytesOf<T, kDim>, kChunks = kRowBytes / 16, kQueryStride = 2 * kDim + 16, kOwn = kDim / 32;
   extern __shared__ __align__(1024) std::byte memory[];
@@ -77,7 +81,7 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T, kDi
   const Seen seen = seen_by(op, step.positions[row]);
   const int lowest = seen.from / kFlashTile, newest = (seen.to - 1) / kFlashTile;
   int tile = newest - int(blockIdx.x);
-  if (!kFolds && tile < lowest) return;
+  if (kHas == Has::many && tile < lowest) return;
   const StepSeq& seq = step.seqs[step.seq_of[row]];
   const int32_t* const pages = step.pages + seq.first_page[op.kv.group];
   const int first_new = seq.n_context - seq.n_rows, first_row = seq.first_row;      // from here on this step writes K and V
@@ -302,9 +306,11 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T, kDi
 
     // To the block that folds the head, or to scratch.
     [[maybe_unused]] const int64_t at = (int64_t{row} * n_tiles + tile) * op.n_heads + kv_head * share;
+    [[maybe_unused]] const uint64_t kept = read_again();
     const auto put_out = [&](int head, int d, const auto& v) {
       if constexpr (kFolds) store_in(address_in(shared_address(&folded_here.out[my_place + head / n_ranks][d]), head % n_ranks), v);
-      else *reinterpret_cast<std::remove_cvref_t<decltype(v)>*>(partial + (at + head) * kDim + d) = v;
+      else if constexpr (kHas == Has::one) store_relayed(partial + (at + head) * kDim + d, v);
+      else store_kept(partial + (at + head) * kDim + d, v, kept);
     };
     const auto put_state = [&](int head, const float2& v) {
       if constexpr (kFolds) store_in(address_in(shared_address(&folded_here.state[my_place + head / n_ranks]), head % n_ranks), v);
@@ -365,13 +371,23 @@ __global__ void __launch_bounds__(kWarps * 32, kWarps == 4 ? kWalksAtOnce<T, kDi
       float sum = __fadd_rn(even, odd);
       sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
       sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
-      if (q == 0 && head < share) put_state(head, {r == 0 ? top[0] : top[1], sum});
+      const float2 state{r == 0 ? top[0] : top[1], sum};
+      if (kHas == Has::one && n_folding > 0) {
+        if (head < share)
+          for (int i = q; i < kDim / 32; i += 4) store_relayed(partial + op.q.rows * int64_t{n_tiles} * op.n_heads * kDim + 2 * ((at + head) * (kDim / 32) + i), state);
+      } else if (q == 0 && head < share) {
+        put_state(head, state);
+      }
     }
     if (!more) break;
     __syncthreads();
     fetch(1, s.values, tile - int(gridDim.x), alone);
     commit_chunks();
     if constexpr (kIsFp8<T>) turn ^= 1;
+  }
+  if constexpr (kHas == Has::one) {
+    const int me = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    if (me < n_folding) fold_relayed(*reinterpret_cast<FoldRoom*>(s.keys), op, step, partial, n_tiles, me, n_folding);
   }
   if constexpr (kFolds) {
     // Tile newest - i came from rank i; they are folded in order of position.
@@ -404,13 +420,18 @@ void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l)
   const auto at_once = [&](int blocks) { return std::min(n_tiles, std::max(2, blocks * l.n_sms / n_walks)); };
   const int n_warps = at_once(kTilesAtOnce<kDim>) == n_tiles ? 8 : 4, n_blocks = at_once(n_warps == 8 ? kTilesAtOnce<kDim> : kWalksAtOnce<T, kDim>);
   const bool folds = l.compute_capability >= 90 && n_warps == 8 && n_blocks == n_tiles && n_tiles <= kFoldFewTiles && n_blocks * n_walks <= l.n_sms;
+  bool relays = false;                                                       // where all blocks find room at once: they wait for each other
   const auto launch_as = [&](auto kernel, int bytes) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    launch_kernel_as({.cluster = folds ? n_blocks : 1}, kernel, dim3(n_blocks, op.n_kv_heads, op.q.rows), n_warps * 32, bytes, l.stream, op, rotation, l.step, l.attention_scratch, n_tiles, l.mark);
+    int fit = 0;
+    relays = l.tile_relays && n_warps == 8 && !folds && op.q.rows <= 2 && int64_t{n_tiles} * op.q.rows * op.n_heads * (kDim + kDim / 16) * 4 <= kTileRelayBytes &&
+             cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, kernel, n_warps * 32, bytes) == cudaSuccess && n_blocks * n_walks <= fit * l.n_sms;
+    launch_kernel_as({.cluster = folds ? n_blocks : 1}, kernel, dim3(n_blocks, op.n_kv_heads, op.q.rows), n_warps * 32, bytes, l.stream, op, rotation, l.step, relays ? l.tile_relays : l.attention_scratch, n_tiles,
+                     relays ? std::min(l.n_sms, n_blocks * n_walks) : 0, l.mark);
   };
   if (folds) return launch_as(decode_tile_kernel<T, kDim, kRotates, 8, Has::one_of_cluster>, kSharedBytes<T, kDim, true>);
   launch_as(n_warps == 8 ? decode_tile_kernel<T, kDim, kRotates, 8, Has::one> : decode_tile_kernel<T, kDim, kRotates, 4, Has::many>, kSharedBytes<T, kDim, false>);
-  fold_tiles(op, n_tiles, l);
+  if (!relays) fold_tiles(op, n_tiles, l);
 }
 
 template <bool kRotates>

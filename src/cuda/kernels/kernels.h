@@ -43,6 +43,7 @@ struct Launch {
   int max_context;                           // of the step's sequences, rounded up to a power of two, so that a captured graph stays valid while they grow
   float* attention_scratch;                  // partial results of split attention
   int64_t attention_scratch_bytes;
+  float* tile_relays;                        // the same of kTileRelayBytes, in which they come to blocks that wait for them (lib/fold.h); null: none
   std::byte* matmul_scratch;                 // activations in bf16 for many tokens
   int64_t matmul_scratch_bytes;
   std::byte* activated;                      // activated rows in bf16 between two matmuls: as rows for few tokens, as tiles for many

@@ -33,6 +33,19 @@ __device__ inline void prefetch_bulk([[maybe_unused]] const void* from, [[maybe_
 #endif
 }
 
+// For what others read soon: it is the last to leave the second-level cache, whatever streams through it meanwhile.
+__device__ inline uint64_t read_again() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline void store_kept(float* p, const float2& v, uint64_t policy) {
+  asm volatile("st.global.L2::cache_hint.v2.f32 [%0], {%1, %2}, %3;" ::"l"(p), "f"(v.x), "f"(v.y), "l"(policy) : "memory");
+}
+__device__ inline void store_kept(float* p, const float4& v, uint64_t policy) {
+  asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(p), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "l"(policy) : "memory");
+}
+
 using Barrier = uint64_t;
 
 // arrive() once `value` is known, say because it was loaded: both ways lead there.

@@ -9,6 +9,7 @@ namespace ridge::cuda {
 
 constexpr uint32_t kUnmade = 0xffffffffu;                                   // a NaN that no arithmetic makes, and two of them in bf16
 
+constexpr int64_t kTileRelayBytes = 4 << 20;                                // for attention's tiles: 240 of 4,096 numbers
 struct RelayWords { uint32_t* at; int n; };                                 // a relay to be cleared, or nothing
 
 #if defined(__CUDACC__)                      // the backend itself is compiled by the host's compiler
@@ -23,6 +24,13 @@ __device__ inline uint4 load_relayed(const uint4* p) {
   asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
   return v;
 }
+__device__ inline float2 load_relayed(const float2* p) {
+  float2 v;
+  asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(p) : "memory");
+  return v;
+}
+__device__ inline void store_relayed(float* p, const float2& v) { asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(p), "f"(v.x), "f"(v.y) : "memory"); }
+__device__ inline void store_relayed(float* p, const float4& v) { asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory"); }
 __device__ inline void store_relayed(float* p, float v) { asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory"); }
 __device__ inline void store_relayed(__nv_bfloat16* p, __nv_bfloat16 v) { asm volatile("st.relaxed.gpu.global.u16 [%0], %1;" ::"l"(p), "h"(__bfloat16_as_ushort(v)) : "memory"); }
 
