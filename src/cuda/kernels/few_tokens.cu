@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
     const int n_whole = n_units / kSlotUnits, n_rest = n_units % kSlotUnits;
     // Where a tile is whole runs, the next unit is on its way to registers while one is multiplied, over the ends of slots, runs and tiles.
     constexpr int kRuns = Plan<Unit>::kRuns;
-    constexpr bool kWholeRing = kRuns == kSlots * kEach;
+    constexpr bool kWholeRing = kRunIsRound<Unit>;
     const bool runs = kRuns > 0 && n_rest == 0 && (kRests || n_whole * kEach % std::max(kRuns, 1) == 0);
     const int n_tail = kRests && kWholeRing ? n_whole % kSlots : 0;           // slots of a round that is not whole
     const auto load_input = [&](Loaded& to, uint32_t x) {
@@ -373,7 +373,7 @@ bool few_tokens_follow(const Matmul& next, const Matmul& op, const Launch& l) {
     using L = Layout<decltype(unit)>;
     return L::kInputs + 2 * (2 * kMostCols + 16) + L::sums_bytes(1) <= l.max_shared_bytes;
   });
-  const auto fit = [&](const Matmul& m) { return m.x.rows == 1 && m.x.cols <= kMostCols && with_unit(first_of(m), [&](auto unit) { return Rounds<decltype(unit)>::fit(int(m.x.cols)); }); };
+  const auto fit = [&](const Matmul& m) { return m.x.rows == 1 && m.x.cols <= kMostCols && with_unit(first_of(m), [&](auto unit) { return fit_a_phase<decltype(unit)>(m.x.cols); }); };
   return have_room && fit(next) && fit(op);
 }
 

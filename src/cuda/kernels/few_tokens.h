@@ -1,6 +1,7 @@
 // What the matmul of few tokens (few_tokens.cu) is made of: its parameters, what its shared memory holds, its input and its tiles' ends. A block has teams of 8 warps that multiply, and
 // for each a warp that asks for its weights and one that finishes its tiles.
 #pragma once
+#include <algorithm>
 #include <type_traits>
 
 #include "cuda/kernels/gemm.h"
@@ -66,19 +67,6 @@ struct Layout {
   static_assert(P::kTeams * P::kSlots * 16 + 8 <= kGates && P::kRuns % 2 == 0);
   static constexpr int kInputs = kGates + P::kTeams * kRing;
   static constexpr int sums_bytes(int n_tokens) { return P::kTeams * (2 * n_tokens * kTokenSums + kTeam) * 4; }
-};
-
-// Where a run is a round of the ring, every run begins where the ring does. A tile that ends elsewhere leaves the rest of a round empty, if that is little of its own: slots that are passed on with
-// nothing in them.
-template <class Unit>
-struct Rounds {
-  using P = Plan<Unit>;
-  static constexpr bool kWhole = P::kRuns > 0 && P::kRuns == P::kSlots * P::kEach;
-  static constexpr int kLeast = 3, kSlotCols = kUnit * kTeam * P::kEach;      // kLeast: rounds of a tile that may leave a rest
-  static bool fit(int cols) {
-    const int n = cols / kSlotCols;
-    return cols % kSlotCols == 0 && (kWhole ? n % P::kSlots == 0 || n >= kLeast * P::kSlots : P::kRuns > 0 && n * P::kEach % P::kRuns == 0);
-  }
 };
 
 __device__ inline void put_four(std::byte* row, int k, const float4& v) { *reinterpret_cast<uint2*>(row + 2 * k) = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)}; }
@@ -199,6 +187,15 @@ constexpr int kPiece = 4096;
 template <class Unit>
 constexpr bool kPieceIsRuns = kPiece % (kUnit * kTeam * Plan<Unit>::kRuns) == 0 && (Plan<Unit>::kRuns < Plan<Unit>::kSlots * Plan<Unit>::kEach || kPiece == kUnit * kTeam * Plan<Unit>::kRuns);
 static_assert(kPieceIsRuns<Nvfp4Unit> && kPieceIsRuns<Mxfp4Unit> && kPieceIsRuns<Fp8Unit<false>> && kPieceIsRuns<Fp8Unit<true>>);
+// Where a run is a round of the ring, every run begins where the ring does. A tile that ends elsewhere leaves the rest of a round empty: slots that are passed on with nothing in them.
+template <class Unit>
+constexpr bool kRunIsRound = Plan<Unit>::kRuns > 0 && Plan<Unit>::kRuns == Plan<Unit>::kSlots * Plan<Unit>::kEach;
+// Inputs of a phase: whole pieces, or so many that a rest is little of them.
+template <class Unit>
+bool fit_a_phase(int64_t cols) {
+  constexpr int kLeast = 3, kSlotCols = kUnit * kTeam * Plan<Unit>::kEach, kRunCols = kRunIsRound<Unit> ? kSlotCols : kUnit * kTeam * std::max(Plan<Unit>::kRuns, 1);
+  return cols % kPiece == 0 || (cols > kLeast * kPiece && cols % kSlotCols == 0 && cols % kRunCols == 0);
+}
 template <bool kRests>
 struct Pieces {
   std::byte* to;
@@ -274,7 +271,7 @@ __device__ void ask_for_weights(std::byte* memory, int team, const Phases<kMost>
         copy_bulk(ring + slot * L::kSlotBytes, units, n_bytes, arrived + slot, policy);
         if (++slot == kSlots) slot = 0, phase ^= 1;
       }
-      if constexpr (kRests && Rounds<Unit>::kWhole) {
+      if constexpr (kRests && kRunIsRound<Unit>) {
 #pragma unroll 1
         for (; slot > 0; slot = slot + 1 == kSlots ? 0 : slot + 1) {
           await(arrived + kLeft + slot, phase);
