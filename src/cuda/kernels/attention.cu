@@ -142,6 +142,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(PagedAttention op, 
         if (e >= g * vd) break;
         const int h = e / vd, d = e % vd;
         float sum = out[j] * split_state.keep[h];
+#pragma unroll 8                                                            // of all 32 elements: as a whole it took the compiler a minute
         for (int i = 0; i < kTile; ++i) sum = fmaf(scores[h * kTile + i], values[i * vd + d], sum);
         out[j] = sum;
       }
