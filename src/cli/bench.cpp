@@ -180,9 +180,9 @@ void add_bench(CLI::App& app) {
   auto* sub = app.add_subcommand("bench", "How fast a model is here, and how near to the limit");
   auto f = std::make_shared<BenchFlags>();
   sub->add_option("MODEL,-m,--model", f->model, "The model; none: smollm2");       // in capitals: CLI11 2.4 takes a positional `model` for the --model of `bench serve`
-  sub->add_option("-p,--n-prompt", f->n_prompt, "Prompt lengths to measure; 0: none")->delimiter(',')->capture_default_str();
-  sub->add_option("-n,--n-gen", f->n_answer, "Answer lengths to measure; 0: none")->delimiter(',')->capture_default_str();
-  sub->add_option("-d,--n-depth", f->depths, "Tokens already in the context")->delimiter(',')->capture_default_str();
+  sub->add_option("-p,--n-prompt", f->n_prompt, "Prompt lengths to measure; 0: none")->delimiter(',')->capture_default_str()->check(CLI::Range(0, 1 << 24));
+  sub->add_option("-n,--n-gen", f->n_answer, "Answer lengths to measure; 0: none")->delimiter(',')->capture_default_str()->check(CLI::Range(0, 1 << 24));
+  sub->add_option("-d,--n-depth", f->depths, "Tokens already in the context")->delimiter(',')->capture_default_str()->check(CLI::Range(0, 1 << 24));
   sub->add_option("-b,--batch", f->batches, "Sequences at once")->delimiter(',')->capture_default_str()->check(CLI::Range(1, 4096));
   sub->add_option("-r,--repetitions", f->n_repetitions, "Repetitions of each test")->capture_default_str()->check(CLI::Range(1, 1000));
   sub->add_flag("--no-warmup", f->no_warmup, "Count the first run of a test, too, which finds caches and clocks cold");

@@ -44,9 +44,7 @@ class CudaBackend final : public Backend {
       for (cudaEvent_t* event : {&turn.copied, &turn.done}) CUDA_TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
     if (properties_.major >= 9) {
       launch_.relays = take(kRelayBytes);
-      launch_.tile_relays = reinterpret_cast<float*>(take(kTileRelayBytes));
-      CUDA_TRY(cudaMemset(launch_.tile_relays, 0xff, kTileRelayBytes));
-      CUDA_TRY(cudaStreamSynchronize(nullptr));
+      launch_.tile_relays = reinterpret_cast<float*>(take(kTileRelayBytes, 0xff));       // kUnmade
     }
     weights_ = std::make_unique<WeightStore>(stream_, options.check_f32, [this](int64_t n_bytes) { return allocate(n_bytes); });
   }
@@ -298,7 +296,7 @@ class CudaBackend final : public Backend {
     return std::any_of(ops_.rbegin(), ops_.rend(), [&](const Op& op) { return std::holds_alternative<Matmul>(op) && std::get<Matmul>(op).out[0].data == watched_.data; });
   }
 
-  std::byte* take(int64_t n_bytes) {
+  std::byte* take(int64_t n_bytes, int every_byte = 0) {
     void* p = nullptr;
     if (const cudaError_t status = cudaMalloc(&p, n_bytes); status != cudaSuccess) {
       cudaGetLastError();
@@ -306,7 +304,7 @@ class CudaBackend final : public Backend {
            cuda_free_bytes() / 1073741824.0);
     }
     device_blocks_.push_back(p);
-    CUDA_TRY(cudaMemset(p, 0, n_bytes));
+    CUDA_TRY(cudaMemset(p, every_byte, n_bytes));
     CUDA_TRY(cudaStreamSynchronize(nullptr));                                // stream_ does not wait for the stream that clears it
     return static_cast<std::byte*>(p);
   }

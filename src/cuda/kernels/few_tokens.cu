@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
   const int n_teams = gridDim.x * kTeams;
   const int any_warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);    // the compiler sees that a warp agrees on it
   constexpr int kFirstBytes = offsetof(Phases<kMost>, phase) + sizeof(Few);    // of the parameters, those that are wanted at once
-  constexpr bool kPhased = kMost > 1;                                        // then there is one token, and tiles are whole runs
+  constexpr bool kPhased = kMost > 1;                                        // then there is one token
   const int n_phases = kPhased ? c.n_phases : 1;
   start_dependents();
   fetch_line(c, any_warp, kFirstBytes);

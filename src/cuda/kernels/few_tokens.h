@@ -193,8 +193,8 @@ constexpr bool kRunIsRound = Plan<Unit>::kRuns > 0 && Plan<Unit>::kRuns == Plan<
 // Inputs of a phase: whole pieces, or so many that a rest is little of them.
 template <class Unit>
 bool fit_a_phase(int64_t cols) {
-  constexpr int kLeast = 3, kSlotCols = kUnit * kTeam * Plan<Unit>::kEach, kRunCols = kRunIsRound<Unit> ? kSlotCols : kUnit * kTeam * std::max(Plan<Unit>::kRuns, 1);
-  return cols % kPiece == 0 || (cols > kLeast * kPiece && cols % kSlotCols == 0 && cols % kRunCols == 0);
+  constexpr int kLeast = 3, kWhole = kUnit * kTeam * std::max(kRunIsRound<Unit> ? Plan<Unit>::kEach : Plan<Unit>::kRuns, 1);     // of a slot, or of a run
+  return cols % kPiece == 0 || (cols > kLeast * kPiece && cols % kWhole == 0);
 }
 template <bool kRests>
 struct Pieces {
