@@ -10,77 +10,22 @@
 // nvfp4 and mxfp4 are multiplied by wgmma, weights decoded in registers, the input as it lies in shared memory (Lanes::rows): there a warp has one row tile of its warpgroup's four
 // and RT chains. It needs no registers for the input and leaves the tensor cores to themselves: 4.8 % more tokens at batch 32 than by mma.sync.
 //
+// What a warp does beside decoding counts: schedulers issue in six of ten cycles, and 45 of a unit's 98 instructions were neither decoding nor products, and warps that copy took one in
+// eight of all while they asked whether a slot is free. So rings have as many slots, a step's weights and input arrive at one gate, units are taken two by two, and those that wait sleep (await_long).
+//
 // When a tile is done, the block with the first chains adds them up in order and sends the sum to the other, which adds its own, chain after chain: the same arithmetic as for
-// few and for many tokens. With the next tile they change roles. (When both read each other's chains, half of the rows each, the end of a tile took 10,000 cycles of 26,000:
-// loads from the other's memory, and the barrier behind the results' stores.)
-#include <algorithm>
-
-#include "cuda/kernels/gemm.h"
-#include "cuda/kernels/kernels.h"
-#include "cuda/lib/activation.h"
-#include "cuda/lib/async_copy.h"
-#include "cuda/lib/cluster.h"
-#include "cuda/lib/launch.h"
+// few and for many tokens. With the next tile they change roles. None of it is waited for: sums lie in shared memory until the next tile is a quarter done, when they are sent, or three quarters,
+// when what the other block sent has long been there. (At the end of their own tile nearly a third of the head's time went into ends, a third of that into waiting for the other block; done by warps of their own,
+// which leave fewer registers to the others, it gained half as much. When both read each other's chains, half of the rows each, the end of a tile took 10,000 cycles of 26,000: loads from the
+// other's memory, and the barrier behind the results' stores.)
+#include "cuda/kernels/several_tokens.h"
 #include "cuda/lib/operand.h"
-#include "cuda/lib/units.h"
 #include "cuda/lib/wgmma.h"
 
 namespace ridge::cuda {
 namespace {
 
-constexpr int kCluster = 2, kChains = 8, kOwnChains = kChains / kCluster, kGroups = 4;       // kGroups: of row tiles in a block
-constexpr int kConsumers = kGroups * kOwnChains, kThreads = (kConsumers + 4) * 32;           // warps that multiply, and four that copy
-constexpr int kMostTokens = 32;
-constexpr int kShared = 227 * 1024;
-
-struct Several {
-  GemmPart part[3];                          // first_block: its first row tile
-  int n_parts, n_tiles, n_units, n_tokens, n_places;      // n_places: tiles of a cluster
-  const std::byte* x;                        // lib/lanes.h: NT groups
-  Lanes out_lanes;                           // of what is activated; null: as rows
-  bool activate;                             // part 0 is the gate, part 1 what it gates
-  ActKind act;
-  float* residual;                           // += residual_scale * out of part 0; null: none
-  int64_t residual_stride;
-  float residual_scale;
-};
-
-// Shared memory: gates | ring of inputs [slot][own chain][NT] KB | rings of weights [group][slot][row tile][own chain] units | sums [own chain][token][kSumStride], then those of the other block's chains.
-template <class Unit, int RT, int NT>
-struct Layout {
-  static constexpr int kSlotTiles = Unit::kBytes >= 1024 ? 1 : RT, kParts = RT / kSlotTiles;
-  static constexpr int kSlotBytes = kSlotTiles * kOwnChains * Unit::kBytes, kInputBytes = kOwnChains * NT * 1024, kInputs = Unit::kBytes >= 2048 ? 2 : 3;
-  static constexpr int kRows = kGroups * RT * kTileRows, kSumStride = kRows + 4, kSumBytes = NT * 8 * kSumStride * 4;
-  static constexpr int kGates = 1024;
-  static constexpr int kFit = (kShared - kGates - kInputs * kInputBytes - (kOwnChains + 1) * kSumBytes) / (kGroups * kSlotBytes), kSlots = kFit < 12 ? kFit : 12;
-  static constexpr int kInputsAt = kGates, kRingsAt = kInputsAt + kInputs * kInputBytes, kSumsAt = kRingsAt + kGroups * kSlots * kSlotBytes, kBytes = kSumsAt + (kOwnChains + 1) * kSumBytes;
-  static_assert(64 % (kRows / 2) == 0, "a unit of activated rows is whole places");
-  static_assert(kSlots >= 3 && RT % kSlotTiles == 0 && (2 * kGroups * kSlots + 2 * kInputs + 2) * 8 <= kGates);
-};
-
-// Row tile `tile` of all: of the parts in a row, or with an activation of the gate's rows in the first half of a cluster's tile and what they gate in the second.
-template <int RT>
-struct Place {
-  int which, tile;                           // within its part
-  __device__ Place(const Several& f, int place, int of_cluster) {
-    constexpr int kHalf = kGroups * RT / 2;
-    which = 0;
-    if (f.activate) {
-      which = of_cluster >= kHalf;
-      tile = place * kHalf + of_cluster % kHalf;
-    } else {
-      tile = place * kGroups * RT + of_cluster;
-      while (which + 1 < f.n_parts && tile >= f.part[which + 1].first_block) ++which;
-      tile -= f.part[which].first_block;
-    }
-  }
-};
-
-// Formats that need many instructions a byte, and few registers a unit: of the smallest units, two row tiles a slot fit, and a warpgroup multiplies them by wgmma;
-// of the others a warp multiplies the halves of a unit in turn.
-template <class Unit> constexpr bool kByWgmma = false;
-template <class Scales> constexpr bool kByWgmma<E2m1Unit<Scales>> = true;
-template <class Unit> constexpr bool kPipelined = std::is_same_v<Unit, Fp8Unit<false>>;
+using namespace several;
 
 template <class Unit, int RT, int NT>
 __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __grid_constant__ Several f) {
@@ -92,14 +37,17 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   Barrier* const input_arrived = gates + 2 * kLeft;
   Barrier* const input_left = input_arrived + L::kInputs;
   Barrier* const sent = input_left + L::kInputs;                             // the other block's sums to this one
-  const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0), lane = threadIdx.x % 32;     // the compiler sees that a warp agrees on it
+  Barrier* const sums_there = sent + 1;                                      // those of this block, of a tile
+  Barrier* const sums_left = sums_there + 1;
+  const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);        // the compiler sees that a warp agrees on it
+  const int lane = __shfl_xor_sync(0xffffffffu, int(threadIdx.x % 32), 31) ^ 31;      // itself, by a way that the assembler does not go again in every round
   const int rank = blockIdx.x % kCluster, cluster = blockIdx.x / kCluster, n_clusters = gridDim.x / kCluster;
   const int n_steps = (f.n_units + kChains - 1) / kChains;
   start_dependents();
   if (threadIdx.x == 0) {
     for (int i = 0; i < kLeft; ++i) init_barrier(gates + i, 1), init_barrier(gates + kLeft + i, kOwnChains);
-    for (int i = 0; i < L::kInputs; ++i) init_barrier(input_arrived + i, 1), init_barrier(input_left + i, kConsumers);
-    init_barrier(sent, 1);
+    for (int i = 0; i < L::kInputs; ++i) init_barrier(input_arrived + i, L::kTogether ? 1 + kGroups : 1), init_barrier(input_left + i, kConsumers);
+    init_barrier(sent, 1), init_barrier(sums_there, kConsumers), init_barrier(sums_left, kConsumers);
     publish_barriers();
   }
   __syncthreads();
@@ -125,8 +73,9 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       if (place < f.n_places) find_units();
       const auto feed = [&] {                                                 // false: there are no more
         if (place >= f.n_places) return false;
-        Barrier* const arrived = gates + group * kSlots + slot;
-        await(arrived + kLeft, phase);
+        Barrier* const gate = gates + group * kSlots + slot;
+        Barrier* const arrived = L::kTogether ? input_arrived + slot : gate;
+        await_long(gate + kLeft, phase);
         std::byte* const to = memory + L::kRingsAt + (group * kSlots + slot) * L::kSlotBytes;
         const int n = min(max(f.n_units - step * kChains - role * kOwnChains, 0), kOwnChains) * Unit::kBytes;
         arrive_expecting(arrived, n * L::kSlotTiles);
@@ -153,7 +102,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         uint32_t x_phase = 1;
         const auto feed_input = [&] {
           if (n_left-- <= 0) return;
-          await(input_left + x_slot, x_phase);
+          await_long(input_left + x_slot, x_phase);
           const int first = x_step * kChains + x_role * kOwnChains, n = min(max(f.n_units - first, 0), kOwnChains) * NT * 1024;
           arrive_expecting(input_arrived + x_slot, n);
           if (n > 0) copy_bulk(memory + L::kInputsAt + x_slot * L::kInputBytes, f.x + int64_t{first} * NT * 1024, n, input_arrived + x_slot);
@@ -180,11 +129,15 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   const int g = lane / 4, q = lane % 4, of_four = warp / 4 % (4 / RT);
   const int chain = kByWgmma<Unit> ? of_four * RT : warp % kOwnChains, tile = kByWgmma<Unit> ? warp / 4 / (4 / RT) * 4 + warp % 4 : warp / kOwnChains * RT, group = tile / RT;
   const std::byte* const ring = memory + L::kRingsAt + group * kSlots * L::kSlotBytes + (tile % RT * kOwnChains + chain) * Unit::kBytes;
-  Barrier* const arrived = gates + group * kSlots;
+  Barrier* const arrived = L::kTogether ? input_arrived : gates + group * kSlots;
+  Barrier* const left = gates + kLeft + group * kSlots;
   float* const sums = reinterpret_cast<float*>(memory + L::kSumsAt);
-  int slot = 0, x_slot = 0, role = rank;                                       // role: 0 has the first chains and sends, 1 has the others and finishes
-  uint32_t phase = 0, x_phase = 0, sent_phase = 0;
-  for (int place = cluster; place < f.n_places; place += n_clusters, role ^= 1) {
+  [[maybe_unused]] const uint64_t inputs = wgmma_tile(memory + L::kInputsAt + chain * NT * 1024);
+  int slot = 0, x_slot = 0;
+  uint32_t phase = 0, x_phase = 0;
+  for (int nth = 0;; ++nth) {
+    const int place = cluster + nth * n_clusters, role = (rank ^ nth) & 1;       // role: 0 has the first chains and sends, 1 has the others and finishes
+    const bool is_one = place < f.n_places;
     float acc[RT][NT][4];
 #pragma unroll
     for (int r = 0; r < RT; ++r)
@@ -195,7 +148,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
     const auto input = [&] { return reinterpret_cast<const uint4*>(memory + L::kInputsAt + x_slot * L::kInputBytes + chain * NT * 1024) + lane; };
     const auto leave_slot = [&] {
       __syncwarp();
-      if (lane == 0) arrive(arrived + kLeft + slot);
+      if (lane == 0) arrive(left + slot);
       if (++slot == kSlots) slot = 0, phase ^= 1;
     };
     const auto leave_input = [&] {
@@ -203,113 +156,163 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       if (lane == 0) arrive(input_left + x_slot);
       if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
     };
-    const int n_own = max(f.n_units - role * kOwnChains - chain + kChains - 1, 0) / kChains;     // steps that the chain has a unit in: all, or all but the last
-    if constexpr (kByWgmma<Unit>) {
-      static_assert(L::kSlotTiles == RT);
-      using Own = Operands<Unit>;
-      typename Own::Held next;
-      uint32_t a[4][4];
-      const auto open = [&](int c) {
-        if (c == 0) await(arrived + slot, phase);
-        next = Own::open(ring + slot * L::kSlotBytes + c * Unit::kBytes, lane);
-        if (c + 1 == RT) leave_slot();
-      };
-      if (n_own > 0) open(0);
-      int x_before = 0;
-#pragma unroll 1
-      for (int step = 0; step < n_own; ++step) {
-        await(input_arrived + x_slot, x_phase);
-        const uint64_t b = wgmma_tile(memory + L::kInputsAt + x_slot * L::kInputBytes + chain * NT * 1024);
+    const int n_own = is_one ? max(f.n_units - role * kOwnChains - chain + kChains - 1, 0) / kChains : 0;     // steps that the chain has a unit in: all, or all but the last
+    const auto multiply = [&]([[maybe_unused]] int first, int n) {
+      if constexpr (kByWgmma<Unit>) {
+        // Units two by two: the two chains of a step or, where a warp has one, those of two steps. While a half of a unit is multiplied, the operands of the next are decoded.
+        static_assert(L::kSlotTiles == RT && RT <= 2);
+        using Own = Operands<Unit>;
+        typename Own::Held held[2];
+        uint32_t a[2][2][4];
+        int before = -1;                                                         // the slot of the step before
+        const auto open = [&](int c) {
+          const auto unit = Own::open(ring + slot * L::kSlotBytes + c * Unit::kBytes, lane);
+          if (c + 1 == RT) {
+            __syncwarp();
+            if (lane == 0) arrive(left + slot);
+          }
+          return unit;
+        };
+        const auto multiply_unit = [&](auto nth_of_two, bool more) {
+          constexpr int kNth = nth_of_two, c = RT == 2 ? kNth : 0;
+          const int now = slot;
+          const uint64_t b = inputs + uint32_t(now * (L::kInputBytes >> 4) + c * (NT * 64));
+          if (c + 1 == RT) {
+            if (++slot == kSlots) slot = 0, phase ^= 1;
+          }
+          if (more) {
+            if (c + 1 == RT) await(arrived + slot, phase);
+            held[1 - kNth] = open((c + 1) % RT);
+          }
 #pragma unroll
-        for (int c = 0; c < RT; ++c) {
-          const typename Own::Held held = next;
-          if (c + 1 < RT) open(c + 1);
-          else if (step + 1 < n_own) open(0);
-          if (c > 0 && step * kChains + role * kOwnChains + chain + c >= f.n_units) continue;
+          for (int h = 0; h < 2; ++h) {
+            wgmma_await<1>();                                                    // the same half of the unit before has been multiplied, and with the second half all of that unit
+            if (c == 0 && h == 1 && before >= 0 && lane == 0) arrive(input_left + before);
 #pragma unroll
-          for (int t = 0; t < 4; ++t) {
-            wgmma_await<3>();                                                    // operand t of the unit before has been multiplied, and with t = 3 all of that unit
-            if (c == 0 && t == 3 && step > 0 && lane == 0) arrive(input_left + x_before);
-            Own::take(a[t], held, t);
+            for (int t = 0; t < 2; ++t) Own::take(a[h][t], held[kNth], 2 * h + t);
             wgmma_fence();
-            wgmma_groups(acc[c], a[t], b + c * (NT * 64) + 2 * t);
+#pragma unroll
+            for (int t = 0; t < 2; ++t) wgmma_groups(acc[c], a[h][t], b + 2 * (2 * h + t));
             wgmma_commit();
           }
-        }
-        x_before = x_slot;
-        if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
-      }
-      wgmma_await<0>();
-#pragma unroll
-      for (int c = 0; c < RT; ++c)
-#pragma unroll
-        for (int n = 0; n < NT; ++n) hold(acc[c][n]);
-      if (n_own > 0 && lane == 0) arrive(input_left + x_before);
-    } else if constexpr (kPipelined<Unit>) {
-      // While one half of a unit is multiplied, the input of the other is on its way to registers, and then the next step's units and first half.
-      using Units = typename Unit::Held[RT];                                     // of a step
-      Units units[2];
-      uint4 first[NT], second[NT];
-      const auto load = [&](Units& to) {
-#pragma unroll
-        for (int part = 0; part < L::kParts; ++part) {
+          if (c + 1 == RT) before = now;
+        };
+        using First = std::integral_constant<int, 0>;
+        using Second = std::integral_constant<int, 1>;
+        const bool alone = RT == 2 && n > 0 && (first + n - 1) * kChains + role * kOwnChains + chain + 1 >= f.n_units;      // the last step has a unit of the first chain only
+        const int n_pairs = RT == 2 ? n - alone : n / 2;
+        const bool rest = RT == 2 ? alone : n % 2 > 0;
+        if (n > 0) {
           await(arrived + slot, phase);
-          const std::byte* const from = ring + slot * L::kSlotBytes;
-#pragma unroll
-          for (int r = 0; r < L::kSlotTiles; ++r) to[part * L::kSlotTiles + r] = Unit::template load<Staged>(from + r * kOwnChains * Unit::kBytes, lane);
-          leave_slot();
+          held[0] = open(0);
         }
-        await(input_arrived + x_slot, x_phase);
-#pragma unroll
-        for (int n = 0; n < NT; ++n) first[n] = input()[n * 64];
-      };
-      const auto multiply = [&](const Units& now, Units& next, bool more) {
-#pragma unroll
-        for (int n = 0; n < NT; ++n) second[n] = input()[n * 64 + 32];
-        leave_input();
-#pragma unroll
-        for (int r = 0; r < RT; ++r) Unit::template multiply_half<0>(acc[r], now[r], first);
-        if (more) load(next);
-#pragma unroll
-        for (int r = 0; r < RT; ++r) Unit::template multiply_half<1>(acc[r], now[r], second);
-      };
-      if (n_own > 0) load(units[0]);
 #pragma unroll 1
-      for (int step = 0; step < n_own; step += 2) {
-        multiply(units[0], units[1], step + 1 < n_own);
-        if (step + 1 == n_own) break;
-        multiply(units[1], units[0], step + 2 < n_own);
-      }
-    } else {
+        for (int pair = 1; pair <= n_pairs; ++pair) {
+          multiply_unit(First{}, true);
+          multiply_unit(Second{}, pair < n_pairs || rest);
+        }
+        if (rest) {
+          multiply_unit(First{}, RT == 2);
+          if (RT == 2) {
+            before = slot;
+            if (++slot == kSlots) slot = 0, phase ^= 1;
+          }
+        }
+        wgmma_await<0>();
+#pragma unroll
+        for (int c = 0; c < RT; ++c)
+#pragma unroll
+          for (int n = 0; n < NT; ++n) hold(acc[c][n]);
+        if (before >= 0 && lane == 0) arrive(input_left + before);
+      } else if constexpr (kPipelined<Unit>) {
+        // While one half of a unit is multiplied, the input of the other is on its way to registers, and then the next step's units and first half.
+        using Units = typename Unit::Held[RT];                                   // of a step
+        Units units[2];
+        uint4 first_half[NT], second_half[NT];
+        const auto load = [&](Units& to) {
+#pragma unroll
+          for (int part = 0; part < L::kParts; ++part) {
+            await(arrived + slot, phase);
+            const std::byte* const from = ring + slot * L::kSlotBytes;
+#pragma unroll
+            for (int r = 0; r < L::kSlotTiles; ++r) to[part * L::kSlotTiles + r] = Unit::template load<Staged>(from + r * kOwnChains * Unit::kBytes, lane);
+            leave_slot();
+          }
+          await(input_arrived + x_slot, x_phase);
+#pragma unroll
+          for (int n = 0; n < NT; ++n) first_half[n] = input()[n * 64];
+        };
+        const auto multiply_units = [&](const Units& now, Units& next, bool more) {
+#pragma unroll
+          for (int n = 0; n < NT; ++n) second_half[n] = input()[n * 64 + 32];
+          leave_input();
+#pragma unroll
+          for (int r = 0; r < RT; ++r) Unit::template multiply_half<0>(acc[r], now[r], first_half);
+          if (more) load(next);
+#pragma unroll
+          for (int r = 0; r < RT; ++r) Unit::template multiply_half<1>(acc[r], now[r], second_half);
+        };
+        if (n > 0) load(units[0]);
 #pragma unroll 1
-      for (int step = 0; step < n_own; ++step) {
-        await(input_arrived + x_slot, x_phase);
-        uint32_t b[NT][8];
-#pragma unroll
-        for (int n = 0; n < NT; ++n) {
-          const uint4 u = input()[n * 64], v = input()[n * 64 + 32];
-          put_inputs(b[n], u, v);
+        for (int step = 0; step < n; step += 2) {
+          multiply_units(units[0], units[1], step + 1 < n);
+          if (step + 1 == n) break;
+          multiply_units(units[1], units[0], step + 2 < n);
         }
+      } else {
+#pragma unroll 1
+        for (int step = 0; step < n; ++step) {
+          await(input_arrived + x_slot, x_phase);
+          uint32_t b[NT][8];
 #pragma unroll
-        for (int part = 0; part < L::kParts; ++part) {
-          await(arrived + slot, phase);
-          const std::byte* const units = ring + slot * L::kSlotBytes;
+          for (int n = 0; n < NT; ++n) {
+            const uint4 u = input()[n * 64], v = input()[n * 64 + 32];
+            put_inputs(b[n], u, v);
+          }
 #pragma unroll
-          for (int r = 0; r < L::kSlotTiles; ++r) Unit::multiply(acc[part * L::kSlotTiles + r], Unit::template load<Staged>(units + r * kOwnChains * Unit::kBytes, lane), b);
-          leave_slot();
+          for (int part = 0; part < L::kParts; ++part) {
+            await(arrived + slot, phase);
+            const std::byte* const units = ring + slot * L::kSlotBytes;
+#pragma unroll
+            for (int r = 0; r < L::kSlotTiles; ++r) Unit::multiply(acc[part * L::kSlotTiles + r], Unit::template load<Staged>(units + r * kOwnChains * Unit::kBytes, lane), b);
+            leave_slot();
+          }
+          leave_input();
         }
-        leave_input();
       }
+    };
+
+    // On the way the tile before is ended, when what it takes has been there for a while: its sums are sent early, and those that were sent are added late.
+    const int n_before = nth == 0 ? 0 : role == 1 ? n_own / 4 : n_own - n_own / 4;
+#pragma unroll 1
+    for (int half = 0, step = 0; half < 2; ++half) {
+      const int n = half == 0 ? n_before : n_own - n_before;
+      multiply(step, n);
+      step += n;
+      if (half == 1 || nth == 0) continue;
+      if (nth == 1) await_cluster();
+      // What was sent two tiles ago has been read: the other block has sent its own since, which this one has read.
+      const Ends<Unit, RT, NT> ends{f, sums, sums_there, sent, uint32_t(nth - 1) & 1, uint32_t(nth - 1) >> 1 & 1};
+      if (role == 1) ends.send_sums(rank ^ 1);
+      else ends.finish(place - n_clusters);
+      __syncwarp();
+      if (lane == 0) arrive(sums_left);
+      if (!is_one) return;
     }
     if (n_own < n_steps) {                                                       // the others' last step
+      if constexpr (L::kTogether) {
+        await(arrived + slot, phase);
+        if (lane == 0) arrive(input_left + slot);
+        leave_slot();
+      } else {
 #pragma unroll
-      for (int part = 0; part < L::kParts; ++part) await(arrived + slot, phase), leave_slot();
-      await(input_arrived + x_slot, x_phase), leave_input();
+        for (int part = 0; part < L::kParts; ++part) await(arrived + slot, phase), leave_slot();
+        await(input_arrived + x_slot, x_phase), leave_input();
+      }
     }
 
     // The tile's sums, chain by chain.
-    constexpr int kFours = L::kRows / 4, kItems = kFours * NT * 8;               // of four rows and a token
-    if (place > cluster) sync_threads_of(1, kConsumers * 32);                    // the last tile's were read
+    if (nth > 0) await(sums_left, (nth - 1) & 1);
 #pragma unroll
     for (int r = 0; r < RT; ++r)
 #pragma unroll
@@ -317,92 +320,8 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           sums[((kByWgmma<Unit> ? chain + r : chain) * NT * 8 + 8 * n + 2 * q + i % 2) * L::kSumStride + (kByWgmma<Unit> ? tile : tile + r) * kTileRows + g + i / 2 * 8] = acc[r][n][i];
-    sync_threads_of(1, kConsumers * 32);
-    const auto add = [&](float4 sum, int token, int row) {
-#pragma unroll
-      for (int c = 0; c < kOwnChains; ++c) {
-        const float4 v = *reinterpret_cast<const float4*>(sums + (c * NT * 8 + token) * L::kSumStride + row);
-        sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-      }
-      return sum;
-    };
-    if (role == 0) {
-      // What was sent two places ago has been read: the other block has sent its own since, which this one has read.
-      if (place == cluster) await_cluster();
-      const uint32_t to = address_in(shared_address(sums + kOwnChains * NT * 8 * L::kSumStride), rank ^ 1), gate = address_in(shared_address(sent), rank ^ 1);
-#pragma unroll
-      for (int e = threadIdx.x; e < kItems; e += kConsumers * 32) {
-        const int token = e / kFours, row = e % kFours * 4;
-        send(to + (token * L::kSumStride + row) * 4, add({0, 0, 0, 0}, token, row), gate);
-      }
-      continue;
-    }
-    if (threadIdx.x == 0) arrive_expecting(sent, kItems * 16);
-    const int n_fours = f.activate ? kFours / 2 : kFours, n_items = n_fours * f.n_tokens;
-    constexpr int kMost = (kItems + kConsumers * 32 - 1) / (kConsumers * 32);
-    struct Output { int token, in_place, row, which; };
-    const auto output = [&](int i) {
-      const int e = int(threadIdx.x) + i * kConsumers * 32, in_place = e % n_fours * 4;
-      const Place<RT> at(f, place, in_place / kTileRows);
-      return Output{e / n_fours, in_place, at.tile * kTileRows + in_place % kTileRows, at.which};
-    };
-    float4 before[kMost];                                                        // asked for while the sums come
-#pragma unroll
-    for (int i = 0; i < kMost; ++i) {
-      before[i] = {0, 0, 0, 0};
-      if (f.residual && int(threadIdx.x) + i * kConsumers * 32 < n_items) {
-        const Output o = output(i);
-        const float* const from = f.residual + o.token * f.residual_stride + o.row;
-        const int n = f.part[0].rows - o.row;
-        if (n > 0) before[i].x = __ldcg(from);
-        if (n > 1) before[i].y = __ldcg(from + 1);
-        if (n > 2) before[i].z = __ldcg(from + 2);
-        if (n > 3) before[i].w = __ldcg(from + 3);
-      }
-    }
-    if (place == cluster) await_cluster();
-    await_in_cluster(sent, sent_phase);
-    sent_phase ^= 1;
-#pragma unroll
-    for (int i = 0; i < kMost; ++i) {
-      if (int(threadIdx.x) + i * kConsumers * 32 >= n_items) break;
-      const Output o = output(i);
-      const GemmPart& part = f.part[o.which];
-      const auto finished = [&](int in_place, const GemmPart& part) {                          // never fused with the addition: every kernel of this arithmetic rounds here
-        const float4 sum = add(*reinterpret_cast<const float4*>(sums + (kOwnChains * NT * 8 + o.token) * L::kSumStride + in_place), o.token, in_place);
-        float4 v = {__fmul_rn(sum.x, part.scale), __fmul_rn(sum.y, part.scale), __fmul_rn(sum.z, part.scale), __fmul_rn(sum.w, part.scale)};
-        const auto at = [&](const float* p, int j) { return p[min(o.row + j, part.rows - 1)]; };
-        if (const float* p = part.row_scales) v = {__fmul_rn(v.x, at(p, 0)), __fmul_rn(v.y, at(p, 1)), __fmul_rn(v.z, at(p, 2)), __fmul_rn(v.w, at(p, 3))};
-        if (const float* p = part.bias) v = {__fadd_rn(v.x, at(p, 0)), __fadd_rn(v.y, at(p, 1)), __fadd_rn(v.z, at(p, 2)), __fadd_rn(v.w, at(p, 3))};
-        return v;
-      };
-      float4 v = finished(o.in_place, part);
-      if (f.activate) {
-        float gate[4] = {v.x, v.y, v.z, v.w};
-        if (f.act == ActKind::silu) act_all<ActKind::silu>(gate);
-        else
-          for (int j = 0; j < 4; ++j) gate[j] = act(f.act, gate[j]);
-        const float4 up = finished(o.in_place + L::kRows / 2, f.part[1]);
-        v = {__fmul_rn(gate[0], up.x), __fmul_rn(gate[1], up.y), __fmul_rn(gate[2], up.z), __fmul_rn(gate[3], up.w)};
-      }
-      const auto store = [&](float* to, const float4& v) {
-        const int n = part.rows - o.row;
-        if (n >= 4 && reinterpret_cast<uintptr_t>(to) % 16 == 0) *reinterpret_cast<float4*>(to) = v;
-        else if (n > 0) {
-          to[0] = v.x;
-          if (n > 1) to[1] = v.y;
-          if (n > 2) to[2] = v.z;
-          if (n > 3) to[3] = v.w;
-        }
-      };
-      if (f.out_lanes.data) {
-        f.out_lanes.put_four(f.out_lanes.at(o.token, o.row), {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)});
-        continue;
-      }
-      store(part.out + o.token * part.out_stride + o.row, v);
-      if (const float4& b = before[i]; f.residual)
-        store(f.residual + o.token * f.residual_stride + o.row, {fmaf(f.residual_scale, v.x, b.x), fmaf(f.residual_scale, v.y, b.y), fmaf(f.residual_scale, v.z, b.z), fmaf(f.residual_scale, v.w, b.w)});
-    }
+    __syncwarp();
+    if (lane == 0) arrive(sums_there);
   }
 #endif
 }

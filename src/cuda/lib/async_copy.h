@@ -73,6 +73,13 @@ __device__ inline void await(Barrier* b, uint32_t parity) {
       "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%0], %1;\n@done bra ready;\nbra again;\nready:\n}" ::"r"(shared_address(b)), "r"(parity)
       : "memory");
 }
+// For those that copy, and mostly wait: they sleep for longer, and leave the scheduler to others.
+__device__ inline void await_long(Barrier* b, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%0], %1, %2;\n@done bra ready;\nbra again;\nready:\n}" ::"r"(shared_address(b)), "r"(parity),
+      "r"(10000)
+      : "memory");
+}
 __device__ inline void copy_bulk(void* to, const void* from, int n_bytes, Barrier* b) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)), "l"(from), "r"(n_bytes), "r"(shared_address(b)) : "memory");
 }

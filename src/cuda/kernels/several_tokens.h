@@ -1,0 +1,183 @@
+// What the matmul of several tokens (several_tokens.cu) is made of: its parameters, what its shared memory holds, which rows a cluster has, and the ends of its tiles.
+#pragma once
+#include "cuda/kernels/gemm.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/lib/activation.h"
+#include "cuda/lib/async_copy.h"
+#include "cuda/lib/cluster.h"
+#include "cuda/lib/launch.h"
+#include "cuda/lib/units.h"
+
+namespace ridge::cuda::several {
+
+constexpr int kCluster = 2, kChains = 8, kOwnChains = kChains / kCluster, kGroups = 4;       // kGroups: of row tiles in a block
+constexpr int kConsumers = kGroups * kOwnChains, kCopiers = kGroups, kThreads = (kConsumers + kCopiers) * 32;      // warps that multiply, and that copy
+constexpr int kMostTokens = 32;
+constexpr int kShared = 227 * 1024;
+
+struct Several {
+  GemmPart part[3];                          // first_block: its first row tile
+  int n_parts, n_tiles, n_units, n_tokens, n_places;      // n_places: tiles of a cluster
+  const std::byte* x;                        // lib/lanes.h: NT groups
+  Lanes out_lanes;                           // of what is activated; null: as rows
+  bool activate;                             // part 0 is the gate, part 1 what it gates
+  ActKind act;
+  float* residual;                           // += residual_scale * out of part 0; null: none
+  int64_t residual_stride;
+  float residual_scale;
+};
+
+// Formats that need many instructions a byte, and few registers a unit: of the smallest units, two row tiles a slot fit, and a warpgroup multiplies them by wgmma;
+// of the others a warp multiplies the halves of a unit in turn.
+template <class Unit> constexpr bool kByWgmma = false;
+template <class Scales> constexpr bool kByWgmma<E2m1Unit<Scales>> = true;
+template <class Unit> constexpr bool kPipelined = std::is_same_v<Unit, Fp8Unit<false>>;
+
+// Shared memory: gates | ring of inputs [slot][own chain][NT] KB | rings of weights [group][slot][row tile][own chain] units | sums [own chain][token][kSumStride], then those of the other block's chains.
+// By wgmma all rings have as many slots, of a step each, and a step's weights and input arrive at one gate.
+template <class Unit, int RT, int NT>
+struct Layout {
+  static constexpr bool kTogether = kByWgmma<Unit>;
+  static constexpr int kSlotTiles = Unit::kBytes >= 1024 ? 1 : RT, kParts = RT / kSlotTiles;
+  static constexpr int kSlotBytes = kSlotTiles * kOwnChains * Unit::kBytes, kInputBytes = kOwnChains * NT * 1024;
+  static constexpr int kRows = kGroups * RT * kTileRows, kSumStride = kRows + 4, kSumBytes = NT * 8 * kSumStride * 4;
+  static constexpr int kGates = 1024, kForRings = kShared - kGates - (kOwnChains + 1) * kSumBytes;
+  static constexpr int kStepFit = kForRings / (kGroups * kSlotBytes + kInputBytes), kSteps = kStepFit < 8 ? kStepFit : 8;
+  static constexpr int kInputs = kTogether ? kSteps : Unit::kBytes >= 2048 ? 2 : RT == 1 ? 5 : 3;
+  static constexpr int kFit = (kForRings - kInputs * kInputBytes) / (kGroups * kSlotBytes), kSlots = kTogether ? kSteps : kFit < 12 ? kFit : 12;
+  static constexpr int kInputsAt = kGates, kRingsAt = kInputsAt + kInputs * kInputBytes, kSumsAt = kRingsAt + kGroups * kSlots * kSlotBytes, kBytes = kSumsAt + (kOwnChains + 1) * kSumBytes;
+  static_assert(64 % (kRows / 2) == 0, "a unit of activated rows is whole places");
+  static_assert(kSlots >= 3 && RT % kSlotTiles == 0 && (2 * kGroups * kSlots + 2 * kInputs + 3) * 8 <= kGates && kBytes <= kShared);
+};
+
+// Row tile `tile` of all: of the parts in a row, or with an activation of the gate's rows in the first half of a cluster's tile and what they gate in the second.
+template <int RT>
+struct Place {
+  int which, tile;                           // within its part
+  __device__ Place(const Several& f, int place, int of_cluster) {
+    constexpr int kHalf = kGroups * RT / 2;
+    which = 0;
+    if (f.activate) {
+      which = of_cluster >= kHalf;
+      tile = place * kHalf + of_cluster % kHalf;
+    } else {
+      tile = place * kGroups * RT + of_cluster;
+      while (which + 1 < f.n_parts && tile >= f.part[which + 1].first_block) ++which;
+      tile -= f.part[which].first_block;
+    }
+  }
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// The end of a tile: chains are added up in order, in the block with the first ones, which sends its sums to the other, and then in that one.
+template <class Unit, int RT, int NT>
+struct Ends {
+  using L = Layout<Unit, RT, NT>;
+  static constexpr int kFours = L::kRows / 4, kItems = kFours * NT * 8, kThreadsOf = kConsumers * 32, kMost = (kItems + kThreadsOf - 1) / kThreadsOf;      // of four rows and a token
+  const Several& f;
+  float* sums;
+  Barrier* there;                                                              // sums of this block's chains
+  Barrier* sent;                                                               // bytes of the other block's sums
+  uint32_t phase, sent_phase;
+
+  __device__ float4 add(float4 sum, int token, int row) const {
+#pragma unroll
+    for (int c = 0; c < kOwnChains; ++c) {
+      const float4 v = *reinterpret_cast<const float4*>(sums + (c * NT * 8 + token) * L::kSumStride + row);
+      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    }
+    return sum;
+  }
+
+  __device__ void send_sums(int other) const {
+    const uint32_t to = address_in(shared_address(sums + kOwnChains * NT * 8 * L::kSumStride), other), gate = address_in(shared_address(sent), other);
+    await(there, phase);
+#pragma unroll
+    for (int e = threadIdx.x; e < kItems; e += kThreadsOf) {
+      const int token = e / kFours, row = e % kFours * 4;
+      send(to + (token * L::kSumStride + row) * 4, add({0, 0, 0, 0}, token, row), gate);
+    }
+  }
+
+  __device__ void finish(int place) const {
+    if (threadIdx.x == 0) arrive_expecting(sent, kItems * 16);
+    // All that a thread has is of the same four rows.
+    const int n_fours = f.activate ? kFours / 2 : kFours, in_place = int(threadIdx.x) % n_fours * 4, first_token = f.activate ? int(threadIdx.x) / (kFours / 2) : int(threadIdx.x) / kFours;
+    const Place<RT> at(f, place, in_place / kTileRows);
+    const Rows rows(f.part[at.which], at.tile * kTileRows + in_place % kTileRows);
+    const auto token_of = [&](int i) { return first_token + i * (f.activate ? 2 * kTokens : kTokens); };
+    float4 before[kMost];                                                      // asked for while the sums come
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) before[i] = f.residual && token_of(i) < f.n_tokens ? rows.load(f.residual + token_of(i) * f.residual_stride) : float4{0, 0, 0, 0};
+    await(there, phase);
+    await_in_cluster(sent, sent_phase);
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      const int token = token_of(i);
+      if (token >= f.n_tokens) break;
+      const auto sum = [&](int row) { return add(*reinterpret_cast<const float4*>(sums + (kOwnChains * NT * 8 + token) * L::kSumStride + row), token, row); };
+      float4 v = rows.scaled(sum(in_place));
+      if (f.activate) {
+        float gate[4] = {v.x, v.y, v.z, v.w};
+        if (f.act == ActKind::silu) act_all<ActKind::silu>(gate);
+        else
+          for (int j = 0; j < 4; ++j) gate[j] = act(f.act, gate[j]);
+        const float4 up = Rows(f.part[1], rows.first).scaled(sum(in_place + L::kRows / 2));
+        v = {__fmul_rn(gate[0], up.x), __fmul_rn(gate[1], up.y), __fmul_rn(gate[2], up.z), __fmul_rn(gate[3], up.w)};
+      }
+      if (f.out_lanes.data) {
+        f.out_lanes.put_four(f.out_lanes.at(token, rows.first), {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)});
+        continue;
+      }
+      rows.store(rows.part.out + token * rows.part.out_stride, v);
+      if (const float4& b = before[i]; f.residual)
+        rows.store(f.residual + token * f.residual_stride,
+                   {fmaf(f.residual_scale, v.x, b.x), fmaf(f.residual_scale, v.y, b.y), fmaf(f.residual_scale, v.z, b.z), fmaf(f.residual_scale, v.w, b.w)});
+    }
+  }
+
+ private:
+  static constexpr int kTokens = kThreadsOf / kFours;                          // that all threads have at once
+
+  // Four rows of a part, of which the last may be none.
+  struct Rows {
+    const GemmPart& part;
+    int first, n;
+    __device__ Rows(const GemmPart& part, int first) : part(part), first(first), n(part.rows - first) {}
+
+    // Never fused with the addition: every kernel of this arithmetic rounds here.
+    __device__ float4 scaled(const float4& sum) const {
+      float4 v = {__fmul_rn(sum.x, part.scale), __fmul_rn(sum.y, part.scale), __fmul_rn(sum.z, part.scale), __fmul_rn(sum.w, part.scale)};
+      const auto at = [&](const float* p, int j) { return p[min(first + j, part.rows - 1)]; };
+      if (const float* p = part.row_scales) v = {__fmul_rn(v.x, at(p, 0)), __fmul_rn(v.y, at(p, 1)), __fmul_rn(v.z, at(p, 2)), __fmul_rn(v.w, at(p, 3))};
+      if (const float* p = part.bias) v = {__fadd_rn(v.x, at(p, 0)), __fadd_rn(v.y, at(p, 1)), __fadd_rn(v.z, at(p, 2)), __fadd_rn(v.w, at(p, 3))};
+      return v;
+    }
+
+    // Of a token's outputs.
+    __device__ float4 load(const float* from) const {
+      float4 v = {0, 0, 0, 0};
+      if (n > 0) v.x = __ldcg(from + first);
+      if (n > 1) v.y = __ldcg(from + first + 1);
+      if (n > 2) v.z = __ldcg(from + first + 2);
+      if (n > 3) v.w = __ldcg(from + first + 3);
+      return v;
+    }
+    __device__ void store(float* to, const float4& v) const {
+      to += first;
+      if (n >= 4 && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+        *reinterpret_cast<float4*>(to) = v;
+      } else if (n > 0) {
+        to[0] = v.x;
+        if (n > 1) to[1] = v.y;
+        if (n > 2) to[2] = v.z;
+        if (n > 3) to[3] = v.w;
+      }
+    }
+  };
+};
+
+#endif
+
+}  // namespace ridge::cuda::several
