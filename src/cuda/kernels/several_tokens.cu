@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   uint32_t phase = 0, x_phase = 0;
   for (int nth = 0;; ++nth) {
     const int place = cluster + nth * n_clusters, role = (rank ^ nth) & 1;       // role: 0 has the first chains and sends, 1 has the others and finishes
-    const bool is_one = place < f.n_places;
+    const bool has_tile = place < f.n_places;
     float acc[RT][NT][4];
 #pragma unroll
     for (int r = 0; r < RT; ++r)
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       if (lane == 0) arrive(input_left + x_slot);
       if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
     };
-    const int n_own = is_one ? max(f.n_units - role * kOwnChains - chain + kChains - 1, 0) / kChains : 0;     // steps that the chain has a unit in: all, or all but the last
+    const int n_own = has_tile ? max(f.n_units - role * kOwnChains - chain + kChains - 1, 0) / kChains : 0;     // steps that the chain has a unit in: all, or all but the last
     const auto multiply = [&]([[maybe_unused]] int first, int n) {
       if constexpr (kByWgmma<Unit>) {
         // Units two by two: the two chains of a step or, where a warp has one, those of two steps. While a half of a unit is multiplied, the operands of the next are decoded.
@@ -297,7 +297,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       else ends.finish(place - n_clusters);
       __syncwarp();
       if (lane == 0) arrive(sums_left);
-      if (!is_one) return;
+      if (!has_tile) return;
     }
     if (n_own < n_steps) {                                                       // the others' last step
       if constexpr (L::kTogether) {
