@@ -39,7 +39,6 @@ struct Few {
   __nv_bfloat16* bf16_out;                                                  // the activated rows again, for the next matmul; null: none
   int64_t bf16_stride;
   int input_at, shared_stride;                                              // in shared memory: the input, and its rows
-  bool in_parts;                                                            // of kPiece numbers, of which two are there at a time
 };
 
 // Matmuls one after the other, more than one for a single token, each over what the one before has made, which comes in a relay. `cleared`: the relays of the kernel before, for the one that follows.
@@ -223,36 +222,6 @@ struct Pieces {
     }
     meet<2>();
     if (nth + 1 < n) ask(nth + 1);
-  }
-};
-
-// The input of several tokens in parts of kPiece numbers, by threads of two teams, where shared memory has no room for all of it: two are there, or on their way, at a time.
-struct Parts {
-  const Few& f;
-  std::byte* to;
-  __device__ int bytes() const { return f.n_tokens * f.shared_stride; }
-  __device__ void ask(int nth) const {
-    std::byte* row = to + nth % 2 * bytes() + 16 * threadIdx.x;
-    const std::byte* from = f.x + (f.x_bf16 ? 2 : 4) * (nth * kPiece + 8 * int(threadIdx.x));
-#pragma unroll 1
-    for (int token = 0; token < f.n_tokens; ++token, row += f.shared_stride, from += f.x_stride) {
-      if (f.x_bf16) {
-        copy_chunk(row, from);
-      } else {
-        const float4 a = __ldcg(reinterpret_cast<const float4*>(from)), b = __ldcg(reinterpret_cast<const float4*>(from) + 1);
-        *reinterpret_cast<uint4*>(row) = {pack_bf16(a.x, a.y), pack_bf16(a.z, a.w), pack_bf16(b.x, b.y), pack_bf16(b.z, b.w)};
-      }
-    }
-    commit_chunks();
-  }
-  // Part nth of n is there; the one before it has been read by all, and the next one is on its way.
-  __device__ void pass(int nth, int n) const {
-    if (nth > 0) meet<2>();
-    if (nth == 0) ask(0);
-    if (nth + 1 < n) ask(nth + 1);
-    else commit_chunks();
-    await_chunks<1>();
-    meet<2>();
   }
 };
 

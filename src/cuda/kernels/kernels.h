@@ -20,7 +20,6 @@ constexpr bool kHasSm90a = false;
 #endif
 
 // Steps of up to so many tokens have kernels of their own: tokens are the 8 columns of one mma.
-constexpr int kSharedForOthers = 16 << 10;                                    // bytes
 constexpr int kFewTokens = 8;
 constexpr int kMostPhases = 4;                                              // matmuls of one kernel
 
@@ -50,7 +49,7 @@ struct Launch {
   std::byte* activated;                      // activated rows in bf16 between two matmuls: as rows for few tokens, as tiles for many
   int64_t activated_bytes;
   std::byte* relays;                         // between the phases of a kernel (phases.h); null: none
-  int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for, all but kSharedForOthers
+  int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for
   int compute_capability;                    // 90: sm_90
   bool even;                                 // the step's contexts are half as long as the longest, on average, or longer
   bool single_rows;                          // every sequence has one row in this step
