@@ -557,7 +557,7 @@ TEST_F(Cuda, ALayersRowsAreTheSameHoweverItsOpsAreFused) {
   Rng rng(12);
   for (const Storage& how : kStorages)
     for (const ActKind kind : {ActKind::silu, ActKind::gelu_tanh, ActKind::relu})
-      for (const auto& [d, d_ff] : {std::pair{192, 384}, {192, 200}, {512, 1024}, {512, 4608}}) {           // 200: not whole units; 512: whole groups of units
+      for (const auto& [d, d_ff] : {std::pair{192, 384}, {192, 200}, {512, 1024}, {512, 4608}, {192, 12288}}) {           // 200: not whole units; 512: whole groups of units; 12288: more than few tokens' shared memory
         if (d_ff % how.block() || (d_ff > 2000 && kind != ActKind::silu)) continue;
         const int n_all = d_ff > 2000 ? 200 : 400;
         const auto encoded = [&](int rows, int cols) { return stored_as(rng, how, rows, cols, 0.1f); };
@@ -580,7 +580,7 @@ TEST_F(Cuda, ALayersRowsAreTheSameHoweverItsOpsAreFused) {
         const std::string what = how.name() + ", activation " + std::to_string(int(kind)) + ", " + std::to_string(d_ff) + " wide";
         const Matrix all = run(0, n_all, true);
         expect_same(run(0, n_all, false), all, what + ", all in one step");
-        for (const int n : {1, 8, 9, 30, 60, 70, 100, 193})
+        for (const int n : {1, 4, 5, 7, 8, 9, 30, 60, 70, 100, 193})
           if (100 + n <= n_all) expect_same(run(100, n, false), all.slice(100, n), what + ", " + std::to_string(n) + " rows");
         if (HasFailure()) return;
       }
