@@ -283,10 +283,10 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
     };
 
     // On the way the tile before is ended, when what it takes has been there for a while: its sums are sent early, and those that were sent are added late.
-    const int n_before = nth == 0 ? 0 : role == 1 ? n_own / 4 : n_own - n_own / 4;
+    const int n_first = nth == 0 ? 0 : role == 1 ? n_own / 4 : n_own - n_own / 4;
 #pragma unroll 1
     for (int half = 0, step = 0; half < 2; ++half) {
-      const int n = half == 0 ? n_before : n_own - n_before;
+      const int n = half == 0 ? n_first : n_own - n_first;
       multiply(step, n);
       step += n;
       if (half == 1 || nth == 0) continue;
