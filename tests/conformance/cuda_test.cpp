@@ -248,12 +248,13 @@ TEST_F(Cuda, ATokensResultIsTheSameInAnyBatch) {
     }
 }
 
-// More blocks of rows than run at once: some take several in turn. 832 inputs are not all chains in the last step, 320 and 192 not even in the only one.
+// More blocks of rows than run at once: some take several in turn; 30,011 are as many of 256 rows as run at once, 40,003 more than those of 192. 832 inputs are not all chains in the last step, 320 and 192 not even in the only one.
 TEST_F(Cuda, ATokensResultIsTheSameInAnyBatchBeforeManyRows) {
   Rng rng(10);
   struct Shape { int rows, cols; std::vector<int> batches; };
   for (const Storage& how : kStorages)
-    for (const auto& [rows, cols, batches] : {Shape{17011, 1024, {5, 9, 32, 33, 64}}, Shape{12289, 832, {9, 32}}, Shape{17011, 832, {9, 32}}, Shape{12289, 320, {32}}, Shape{17011, 320, {32}}, Shape{17011, 192, {9}}}) {
+    for (const auto& [rows, cols, batches] : {Shape{17011, 1024, {5, 9, 32, 33, 64}}, Shape{12289, 832, {9, 32}}, Shape{17011, 832, {9, 32}}, Shape{12289, 320, {32}}, Shape{17011, 320, {32}}, Shape{17011, 192, {9}}, Shape{30011, 576, {16, 32}},
+                                             Shape{40003, 1088, {9, 32}}}) {
       const auto w = stored_as(rng, how, rows, cols);
       const Matrix x = random_matrix(rng, 80, cols);
       auto backend = make_cuda_backend({.graphs = false});
@@ -557,7 +558,8 @@ TEST_F(Cuda, ALayersRowsAreTheSameHoweverItsOpsAreFused) {
   Rng rng(12);
   for (const Storage& how : kStorages)
     for (const ActKind kind : {ActKind::silu, ActKind::gelu_tanh, ActKind::relu})
-      for (const auto& [d, d_ff] : {std::pair{192, 384}, {192, 200}, {512, 1024}, {512, 4608}, {192, 12288}}) {           // 200: not whole units; 512: whole groups of units; 12288: more than few tokens' shared memory
+      for (const auto& [d, d_ff] : {std::pair{192, 384}, {192, 200}, {512, 1024}, {512, 4608}, {192, 12288}, {1152, 6400}, {192, 15008}}) {
+        // 200: not whole units; 512: whole groups of units; 12288: more than few tokens' shared memory; 6400, 15008: places of 192 rows, of 256, that end with the last of them
         if (d_ff % how.block() || (d_ff > 2000 && kind != ActKind::silu)) continue;
         const int n_all = d_ff > 2000 ? 200 : 400;
         const auto encoded = [&](int rows, int cols) { return stored_as(rng, how, rows, cols, 0.1f); };

@@ -22,6 +22,7 @@ constexpr bool kHasSm90a = false;
 // Steps of up to so many tokens have kernels of their own: tokens are the 8 columns of one mma.
 constexpr int kFewTokens = 8;
 constexpr int kMostPhases = 4;                                              // matmuls of one kernel
+constexpr int kSharedForOthers = 16 << 10;                                  // bytes of a multiprocessor's shared memory that most kernels leave to what runs beside them
 
 // What steps choose, and where the next one finds it: two tables of `rows` numbers, used by turns. A step's turn lies in front of its block in the device's memory,
 // because a captured graph keeps its arguments. A graph that is replayed in vain leaves what the step before chose as it is.
@@ -49,7 +50,7 @@ struct Launch {
   std::byte* activated;                      // activated rows in bf16 between two matmuls: as rows for few tokens, as tiles for many
   int64_t activated_bytes;
   std::byte* relays;                         // between the phases of a kernel (phases.h); null: none
-  int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for
+  int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for, all but kSharedForOthers
   int compute_capability;                    // 90: sm_90
   bool even;                                 // the step's contexts are half as long as the longest, on average, or longer
   bool single_rows;                          // every sequence has one row in this step
@@ -111,7 +112,7 @@ void matmul_few_tokens(std::span<const FewPhase> phases, const RelayWords& clear
 // The same for several tokens (sm_90a): `norm`, `x_bf16` and `bf16_out` are not for it. Its input is copied to matmul_scratch first, where it does not lie in lanes already.
 bool takes_several_tokens(const Matmul& op, const Launch& launch);
 void matmul_several_tokens(const Matmul& op, const Around& around, const Launch& launch);
-Lanes lanes_for(const Matmul& op, std::byte* data);                                  // how that matmul wants its input
+Lanes lanes_for(const Matmul& op, std::byte* data, const Launch& launch);            // how that matmul wants its input
 void input_in_lanes(const Lanes& out, const Tensor& x, const Launch& launch);
 
 // The same for a step of few rows in all, in less time; paged_attention's scratch is enough.

@@ -13,6 +13,8 @@
 // What a warp does beside decoding counts: schedulers issue in six of ten cycles, and 45 of a unit's 98 instructions were neither decoding nor products, and warps that copy took one in
 // eight of all while they asked whether a slot is free. So rings have as many slots, a step's weights and input arrive at one gate, units are taken two by two, and those that wait sleep (await_long).
 //
+// Where it has many rows, several_wide.cu takes less time in nvfp4, mxfp4 and fp8 (way_of).
+//
 // When a tile is done, the block with the first chains adds them up in order and sends the sum to the other, which adds its own, chain after chain: the same arithmetic as for
 // few and for many tokens. With the next tile they change roles. None of it is waited for: sums lie in shared memory until the next tile is a quarter done, when they are sent, or three quarters,
 // when what the other block sent has long been there. (At the end of their own tile nearly a third of the head's time went into ends, a third of that into waiting for the other block; done by warps of their own,
@@ -344,6 +346,26 @@ void launch(Several f, const Launch& l) {
   launch_kernel_as({.cluster = kCluster}, kernel, dim3(std::min(f.n_places, n_clusters) * kCluster), kThreads, L::kBytes, l.stream, f);
 }
 
+int units_in(const Tensor& x) { return (int(x.cols) + kUnit - 1) / kUnit; }
+
+// How many row tiles a warp has here or, where it is not 0, how many times 64 rows a block of several_wide.cu: the shortest of both, by the units that warps take one after the other. The input is
+// fetched, and sums are added up, once for each place.
+struct Way { int rt, w; };
+template <class Unit>
+Way way_of(int n_tiles, int n_units, const Launch& l) {
+  const auto rounds = [&](int n_blocks, int tiles) { return ((n_tiles + tiles - 1) / tiles + n_blocks - 1) / n_blocks; };
+  const auto in_pairs = [&](int rt) { return rounds(l.n_sms / kCluster, kGroups * rt); };
+  const int rt = 2 * in_pairs(1) <= 3 * in_pairs(2) ? 1 : 2;
+  if constexpr (kHasWide<Unit>) {
+    // In cycles of a scheduler, as measured in nvfp4: a unit 210 in a pair and 165 here, what is not units 3,000 and 2,500.
+    const auto length = [&](int w) { return rounds(l.n_sms, 4 * w) * (n_units * w * 165 + 2500); };
+    const int w = length(3) <= length(4) ? 3 : 4;
+    const int n_steps = (n_units + kChains - 1) / kChains;
+    if (length(w) <= in_pairs(rt) * n_steps * rt * kOwnChains * 210 + 3000) return {rt, w};
+  }
+  return {rt, 0};
+}
+
 template <class Unit, int NT>
 void by_rows(Several f, const Launch& l) {
   f.n_tiles = 0;
@@ -353,10 +375,10 @@ void by_rows(Several f, const Launch& l) {
     const int n = (f.part[i].rows + kTileRows - 1) / kTileRows;
     f.n_tiles = f.activate ? n : f.n_tiles + n;
   }
-  // As many row tiles a warp as give the shortest way: the input is fetched, and sums are added up, once for each place.
-  const int n_clusters = l.n_sms / kCluster, n = f.activate ? 2 * f.n_tiles : f.n_tiles;
-  const auto length = [&](int rt) { return ((n + kGroups * rt - 1) / (kGroups * rt) + n_clusters - 1) / n_clusters * (rt + 1); };
-  if (length(1) <= length(2)) launch<Unit, 1, NT>(f, l);
+  const Way way = way_of<Unit>(f.activate ? 2 * f.n_tiles : f.n_tiles, f.n_units, l);
+  if constexpr (kHasWide<Unit>)
+    if (way.w > 0) return wide<Unit>(f, way.w, NT, l);
+  if (way.rt == 1) launch<Unit, 1, NT>(f, l);
   else launch<Unit, 2, NT>(f, l);
 }
 
@@ -373,9 +395,16 @@ bool takes_several_tokens(const Matmul& op, const Launch& l) {
   return first != nullptr;
 }
 
-Lanes lanes_for(const Matmul& op, std::byte* data) {
-  const auto first = std::find_if(op.w.begin(), op.w.end(), [](const Weight* w) { return w != nullptr; });
-  return {data, op.x.rows <= 16 ? 2 : 4, takes_halves(**first), with_unit(**first, [](auto unit) { return kByWgmma<decltype(unit)>; })};
+Lanes lanes_for(const Matmul& op, std::byte* data, const Launch& l) {
+  const Weight* first = nullptr;
+  int n_tiles = 0;
+  for (const Weight* w : op.w) {
+    if (!w) continue;
+    if (!first) first = w;
+    n_tiles += (int(w->rows) + kTileRows - 1) / kTileRows;
+  }
+  const bool rows = with_unit(*first, [&](auto unit) { return kByWgmma<decltype(unit)> || way_of<decltype(unit)>(n_tiles, units_in(op.x), l).w > 0; });
+  return {data, op.x.rows <= 16 ? 2 : 4, takes_halves(*first), rows};
 }
 
 void matmul_several_tokens(const Matmul& op, const Around& around, const Launch& l) {
@@ -386,7 +415,7 @@ void matmul_several_tokens(const Matmul& op, const Around& around, const Launch&
     if (!first) first = op.w[i];
     f.part[f.n_parts++] = part_from(op, i);
   }
-  f.n_units = (int(op.x.cols) + kUnit - 1) / kUnit;
+  f.n_units = units_in(op.x);
   f.n_tokens = int(op.x.rows);
   f.x = around.x_lanes ? around.x_lanes : l.matmul_scratch;
   f.out_lanes = around.out_lanes;
@@ -401,7 +430,7 @@ void matmul_several_tokens(const Matmul& op, const Around& around, const Launch&
     f.residual_stride = around.residual->x.stride / 4;
     f.residual_scale = around.residual->pending_scale;
   }
-  const Lanes lanes = lanes_for(op, l.matmul_scratch);
+  const Lanes lanes = lanes_for(op, l.matmul_scratch, l);
   if (!around.x_lanes) input_in_lanes(lanes, op.x, l);
   with_unit(*first, [&](auto unit) {
     using Unit = decltype(unit);

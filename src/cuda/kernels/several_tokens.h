@@ -32,6 +32,9 @@ struct Several {
 template <class Unit> constexpr bool kByWgmma = false;
 template <class Scales> constexpr bool kByWgmma<E2m1Unit<Scales>> = true;
 template <class Unit> constexpr bool kPipelined = std::is_same_v<Unit, Fp8Unit<false>>;
+// Those that several_wide.cu has as well, for matmuls of many rows: places of w x 64 rows, w being 3 or 4. Its input lies as for wgmma.
+template <class Unit> constexpr bool kHasWide = kByWgmma<Unit> || kPipelined<Unit>;
+template <class Unit> void wide(const Several& f, int w, int n_groups, const Launch& l);
 
 // Shared memory: gates | ring of inputs [slot][own chain][NT] KB | rings of weights [group][slot][row tile][own chain] units | sums [own chain][token][kSumStride], then those of the other block's chains.
 // By wgmma all rings have as many slots, of a step each, and a step's weights and input arrive at one gate.
@@ -70,6 +73,68 @@ struct Place {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
+// Four rows of a part, of which the last may be none.
+struct FourRows {
+  const GemmPart& part;
+  int first, n;
+  __device__ FourRows(const GemmPart& part, int first) : part(part), first(first), n(part.rows - first) {}
+
+  // Never fused with the addition: every kernel of this arithmetic rounds here.
+  __device__ float4 scaled(const float4& sum) const {
+    float4 v = {__fmul_rn(sum.x, part.scale), __fmul_rn(sum.y, part.scale), __fmul_rn(sum.z, part.scale), __fmul_rn(sum.w, part.scale)};
+    const auto at = [&](const float* p, int j) { return p[min(first + j, part.rows - 1)]; };
+    if (const float* p = part.row_scales) v = {__fmul_rn(v.x, at(p, 0)), __fmul_rn(v.y, at(p, 1)), __fmul_rn(v.z, at(p, 2)), __fmul_rn(v.w, at(p, 3))};
+    if (const float* p = part.bias) v = {__fadd_rn(v.x, at(p, 0)), __fadd_rn(v.y, at(p, 1)), __fadd_rn(v.z, at(p, 2)), __fadd_rn(v.w, at(p, 3))};
+    return v;
+  }
+
+  // Of a token's outputs.
+  __device__ float4 load(const float* from) const {
+    float4 v = {0, 0, 0, 0};
+    if (n > 0) v.x = __ldcg(from + first);
+    if (n > 1) v.y = __ldcg(from + first + 1);
+    if (n > 2) v.z = __ldcg(from + first + 2);
+    if (n > 3) v.w = __ldcg(from + first + 3);
+    return v;
+  }
+  __device__ void store(float* to, const float4& v) const {
+    to += first;
+    if (n >= 4 && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+      *reinterpret_cast<float4*>(to) = v;
+    } else if (n > 0) {
+      to[0] = v.x;
+      if (n > 1) to[1] = v.y;
+      if (n > 2) to[2] = v.z;
+      if (n > 3) to[3] = v.w;
+    }
+  }
+};
+
+// What a residual stream holds for four rows of a token.
+__device__ inline float4 before_of(const Several& f, const FourRows& rows, int token) {
+  return f.residual && token < f.n_tokens ? rows.load(f.residual + token * f.residual_stride) : float4{0, 0, 0, 0};
+}
+// Their sums, and with an activation those of what they gate, where they go.
+__device__ inline void finish(const Several& f, const FourRows& rows, int token, const float4& sum, const float4& up_sum, const float4& before) {
+  float4 v = rows.scaled(sum);
+  if (f.activate) {
+    float gate[4] = {v.x, v.y, v.z, v.w};
+    if (f.act == ActKind::silu) act_all<ActKind::silu>(gate);
+    else
+      for (int j = 0; j < 4; ++j) gate[j] = act(f.act, gate[j]);
+    const float4 up = FourRows(f.part[1], rows.first).scaled(up_sum);
+    v = {__fmul_rn(gate[0], up.x), __fmul_rn(gate[1], up.y), __fmul_rn(gate[2], up.z), __fmul_rn(gate[3], up.w)};
+  }
+  if (f.out_lanes.data) {
+    if (rows.n > 0) f.out_lanes.put_four(f.out_lanes.at(token, rows.first), {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)});
+    return;
+  }
+  rows.store(rows.part.out + token * rows.part.out_stride, v);
+  if (f.residual)
+    rows.store(f.residual + token * f.residual_stride,
+               {fmaf(f.residual_scale, v.x, before.x), fmaf(f.residual_scale, v.y, before.y), fmaf(f.residual_scale, v.z, before.z), fmaf(f.residual_scale, v.w, before.w)});
+}
+
 // The end of a tile: chains are added up in order, in the block with the first ones, which sends its sums to the other, and then in that one.
 template <class Unit, int RT, int NT>
 struct Ends {
@@ -105,11 +170,11 @@ struct Ends {
     // All that a thread has is of the same four rows.
     const int n_fours = f.activate ? kFours / 2 : kFours, in_place = int(threadIdx.x) % n_fours * 4, first_token = f.activate ? int(threadIdx.x) / (kFours / 2) : int(threadIdx.x) / kFours;
     const Place<RT> at(f, place, in_place / kTileRows);
-    const Rows rows(f.part[at.which], at.tile * kTileRows + in_place % kTileRows);
+    const FourRows rows(f.part[at.which], at.tile * kTileRows + in_place % kTileRows);
     const auto token_of = [&](int i) { return first_token + i * (f.activate ? 2 * kTokens : kTokens); };
     float4 before[kMost];                                                      // asked for while the sums come
 #pragma unroll
-    for (int i = 0; i < kMost; ++i) before[i] = f.residual && token_of(i) < f.n_tokens ? rows.load(f.residual + token_of(i) * f.residual_stride) : float4{0, 0, 0, 0};
+    for (int i = 0; i < kMost; ++i) before[i] = before_of(f, rows, token_of(i));
     await(there, phase);
     await_in_cluster(sent, sent_phase);
 #pragma unroll
@@ -117,65 +182,12 @@ struct Ends {
       const int token = token_of(i);
       if (token >= f.n_tokens) break;
       const auto sum = [&](int row) { return add(*reinterpret_cast<const float4*>(sums + (kOwnChains * NT * 8 + token) * L::kSumStride + row), token, row); };
-      float4 v = rows.scaled(sum(in_place));
-      if (f.activate) {
-        float gate[4] = {v.x, v.y, v.z, v.w};
-        if (f.act == ActKind::silu) act_all<ActKind::silu>(gate);
-        else
-          for (int j = 0; j < 4; ++j) gate[j] = act(f.act, gate[j]);
-        const float4 up = Rows(f.part[1], rows.first).scaled(sum(in_place + L::kRows / 2));
-        v = {__fmul_rn(gate[0], up.x), __fmul_rn(gate[1], up.y), __fmul_rn(gate[2], up.z), __fmul_rn(gate[3], up.w)};
-      }
-      if (f.out_lanes.data) {
-        f.out_lanes.put_four(f.out_lanes.at(token, rows.first), {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)});
-        continue;
-      }
-      rows.store(rows.part.out + token * rows.part.out_stride, v);
-      if (const float4& b = before[i]; f.residual)
-        rows.store(f.residual + token * f.residual_stride,
-                   {fmaf(f.residual_scale, v.x, b.x), fmaf(f.residual_scale, v.y, b.y), fmaf(f.residual_scale, v.z, b.z), fmaf(f.residual_scale, v.w, b.w)});
+      several::finish(f, rows, token, sum(in_place), f.activate ? sum(in_place + L::kRows / 2) : float4{}, before[i]);
     }
   }
 
  private:
   static constexpr int kTokens = kThreadsOf / kFours;                          // that all threads have at once
-
-  // Four rows of a part, of which the last may be none.
-  struct Rows {
-    const GemmPart& part;
-    int first, n;
-    __device__ Rows(const GemmPart& part, int first) : part(part), first(first), n(part.rows - first) {}
-
-    // Never fused with the addition: every kernel of this arithmetic rounds here.
-    __device__ float4 scaled(const float4& sum) const {
-      float4 v = {__fmul_rn(sum.x, part.scale), __fmul_rn(sum.y, part.scale), __fmul_rn(sum.z, part.scale), __fmul_rn(sum.w, part.scale)};
-      const auto at = [&](const float* p, int j) { return p[min(first + j, part.rows - 1)]; };
-      if (const float* p = part.row_scales) v = {__fmul_rn(v.x, at(p, 0)), __fmul_rn(v.y, at(p, 1)), __fmul_rn(v.z, at(p, 2)), __fmul_rn(v.w, at(p, 3))};
-      if (const float* p = part.bias) v = {__fadd_rn(v.x, at(p, 0)), __fadd_rn(v.y, at(p, 1)), __fadd_rn(v.z, at(p, 2)), __fadd_rn(v.w, at(p, 3))};
-      return v;
-    }
-
-    // Of a token's outputs.
-    __device__ float4 load(const float* from) const {
-      float4 v = {0, 0, 0, 0};
-      if (n > 0) v.x = __ldcg(from + first);
-      if (n > 1) v.y = __ldcg(from + first + 1);
-      if (n > 2) v.z = __ldcg(from + first + 2);
-      if (n > 3) v.w = __ldcg(from + first + 3);
-      return v;
-    }
-    __device__ void store(float* to, const float4& v) const {
-      to += first;
-      if (n >= 4 && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
-        *reinterpret_cast<float4*>(to) = v;
-      } else if (n > 0) {
-        to[0] = v.x;
-        if (n > 1) to[1] = v.y;
-        if (n > 2) to[2] = v.z;
-        if (n > 3) to[3] = v.w;
-      }
-    }
-  };
 };
 
 #endif

@@ -26,6 +26,13 @@ __device__ inline uint64_t wgmma_tile(const void* tile, int panel_bytes = 16) {
   return (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32) | (uint64_t(panel_bytes >> 4) << 16) | ((shared_address(tile) >> 4) & 0x3FFF);
 }
 
+// The same from its lower half, to which a step's sixteenths of bytes may be added: the upper half is the same for all.
+__device__ inline uint64_t wgmma_tile_at(uint32_t low) {
+  uint64_t tile;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(tile) : "r"(low), "r"(0x40000000u | 1024 >> 4));
+  return tile;
+}
+
 // eight_rows_bytes: from eight rows to the next eight.
 __device__ inline uint64_t wgmma_units(const void* units, int eight_rows_bytes = 1024) { return (uint64_t(eight_rows_bytes >> 4) << 32) | (uint64_t{128 >> 4} << 16) | ((shared_address(units) >> 4) & 0x3FFF); }
 
@@ -42,6 +49,9 @@ __device__ inline void hold(float (&d)[n]) {
 #pragma unroll
   for (int i = 0; i < n; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+
+// The same for operands: made before wgmma_fence, not between it and their use, where ptxas would have one wgmma wait for the other.
+__device__ inline void hold(uint32_t (&a)[4]) { asm volatile("" : "+r"(a[0]), "+r"(a[1]), "+r"(a[2]), "+r"(a[3])::"memory"); }
 
 // Before a wgmma that is kFresh, where registers are scarce: it names D as if it read it, and what lay there before would keep its registers until then.
 template <int n>

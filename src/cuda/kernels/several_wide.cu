@@ -1,0 +1,300 @@
+// Matmul for several tokens (up to 32) whose weights are decoded in registers and have many rows: gate and up, the head. What several_tokens.cu loses there are the ends of its tiles,
+// a fifth of the time, for the eight chains of a tile lie in 16 warps of two blocks. Here a place is w x 64 rows (w: 3 or 4) of one block, and a warp has all chains of its row tile: C at a time,
+// which are then added to the sum in order. So nothing is exchanged, gate and up of an 8B model (in nvfp4: 192 rows) are one place for each of 128 blocks, and its head six.
+//
+// It is bound by the instructions of its warps, three a scheduler, which issues in six of ten cycles. Of 73 a unit 48 decode it and four multiply. Hence code is laid out for a group of
+// slots (addresses are constants in it), a unit is one batch of wgmma (in halves, and with slots one by one: 82 to 102 instructions), descriptors stay in uniform registers (a value that was
+// exchanged within the warp is known to be the same in all its lanes: 62 instructions less in eight units), and of the copying warps one has the input and three the weights.
+// Pairs of blocks that share the input of a place, each bringing half of it to both, gave nothing (head 112 us of 113): 4.9 TB/s from the second-level cache is not what binds.
+//
+// What does not fit this shape stays with several_tokens.cu. Blocks that share a place by their chains, and send each other sums through relays (lib/relay.h) instead of a pair's shared
+// memory, were slower for q, k and v, o and down: 14.3, 15.1 and 19.0 us of 13.5, 10.7 and 18.3.
+#include "cuda/kernels/several_tokens.h"
+#include "cuda/lib/operand.h"
+#include "cuda/lib/wgmma.h"
+
+namespace ridge::cuda::several {
+namespace {
+
+constexpr int kWideCopiers = 4;                                               // the first has the input, the others the weights
+
+// Chains at a time: as many as registers and, for units of 1 KB, shared memory have room for.
+template <class Unit, int W> constexpr int kAtOnce = W == 3 && kByWgmma<Unit> ? 4 : 2;
+
+// A step is a unit of each of C chains, a slot holds a step; code is laid out for kGroup steps.
+// Shared memory: gates | inputs [slot][chain][NT] KB | weights [slot][row tile][chain] units | sums [token][kSumStride].
+template <class Unit, int W, int NT>
+struct Wide {
+  static constexpr int C = kAtOnce<Unit, W>;
+  static constexpr int kTiles = 4 * W, kRows = kTiles * kTileRows, kMultiplying = kTiles * 32, kThreads = kMultiplying + kWideCopiers * 32;
+  static constexpr int kTokens = NT * 8, kSumStride = kRows + 4, kSumBytes = kTokens * kSumStride * 4;
+  static constexpr int kTileBytes = C * Unit::kBytes, kSlotBytes = kTiles * kTileBytes, kInputBytes = C * NT * 1024;
+  static constexpr int kGates = 1024, kFit = (kShared - kGates - kSumBytes) / (kSlotBytes + kInputBytes);
+  static constexpr int kGroup = 8 / C < kFit / 2 ? 8 / C : 2, kGroupUnits = kGroup * C, kSlots = kFit / kGroup * kGroup;
+  static constexpr int kInputsAt = kGates, kRingAt = kInputsAt + kSlots * kInputBytes, kSumsAt = kRingAt + kSlots * kSlotBytes, kBytes = kSumsAt + kSumBytes;
+  static_assert(kSlots >= 2 * kGroup && 2 * kSlots * 8 <= kGates && kSumsAt % 16 == 0 && kBytes <= kShared);
+};
+
+// Row tile `nth` of a place, of n_tiles: of the parts in a row, or with an activation of the gate and of what it gates by turns.
+struct WidePlace {
+  int which, tile;                           // within its part
+  __device__ WidePlace(const Several& f, int place, int n_tiles, int nth) {
+    which = 0;
+    if (f.activate) {
+      which = nth % 2;
+      tile = place * (n_tiles / 2) + nth / 2;
+    } else {
+      tile = place * n_tiles + nth;
+      while (which + 1 < f.n_parts && tile >= f.part[which + 1].first_block) ++which;
+      tile -= f.part[which].first_block;
+    }
+  }
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// A unit in registers, of which operand after operand is decoded.
+template <class Unit> struct Opened : Operands<Unit> {};
+template <> struct Opened<Fp8Unit<false>> {
+  using Unit = Fp8Unit<false>;
+  using Held = Unit::Held;
+  __device__ static Held open(const std::byte* unit, int lane) { return Unit::load<Staged>(unit, lane); }
+  __device__ static void take(uint32_t (&a)[4], const Held& held, int t) {
+    const uint4& words = held.half[t / 2];
+    Unit::decode(a[0], a[1], t % 2 == 0 ? words.x : words.z);
+    Unit::decode(a[2], a[3], t % 2 == 0 ? words.y : words.w);
+  }
+};
+
+#endif
+
+template <class Unit, int W, int NT>
+__global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide_kernel(const __grid_constant__ Several f) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using L = Wide<Unit, W, NT>;
+  extern __shared__ __align__(1024) std::byte memory[];
+  constexpr int C = L::C, kSlots = L::kSlots, kTiles = L::kTiles, kGroup = L::kGroup, kGroupUnits = L::kGroupUnits;
+  Barrier* const arrived = reinterpret_cast<uint64_t*>(memory);
+  Barrier* const left = arrived + kSlots;
+  const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);        // the compiler sees that a warp agrees on it
+  const int lane = __shfl_xor_sync(0xffffffffu, int(threadIdx.x % 32), 31) ^ 31;      // itself, by a way that the assembler does not go again in every round
+  // Chains are taken C at a time, over all their steps, in whole groups.
+  const auto units_of = [&](int chain) { return max(f.n_units - chain + kChains - 1, 0) / kChains; };
+  const auto n_groups = [&](int chain) { return max((units_of(chain) + kGroup - 1) / kGroup, 1); };
+  start_dependents();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kSlots; ++i) init_barrier(arrived + i, kWideCopiers), init_barrier(left + i, kTiles);
+    publish_barriers();
+  }
+  __syncthreads();
+
+  if (warp >= kTiles) {
+    shrink_registers<32>();
+    if (lane != 0) return;
+    const int copier = warp - kTiles;
+    int slot = 0;
+    uint32_t phase = 1;                                                       // the first time round a slot is free
+    // find(place), then copy(slot, its first unit, how many) of each of its steps.
+    const auto copy_all = [&](const auto& find, const auto& copy) {
+#pragma unroll 1
+      for (int place = blockIdx.x; place < f.n_places; place += gridDim.x) {
+        find(place);
+#pragma unroll 1
+        for (int chain = 0; chain < kChains; chain += C) {
+          int unit = chain;
+#pragma unroll 1
+          for (int step = n_groups(chain) * kGroup; step > 0; --step, unit += kChains) {
+            await_long(left + slot, phase);
+            copy(slot, unit, min(max(f.n_units - unit, 0), C));
+            if (++slot == kSlots) slot = 0, phase ^= 1;
+          }
+        }
+      }
+    };
+    if (copier == 0) {
+      await_predecessors();
+      copy_all([](int) {},
+               [&](int slot, int unit, int n) {
+                 n *= NT * 1024;
+                 arrive_expecting(arrived + slot, n);
+                 if (n > 0) copy_bulk(memory + L::kInputsAt + slot * L::kInputBytes, f.x + int64_t{unit} * (NT * 1024), n, arrived + slot);
+               });
+      return;
+    }
+    constexpr int kApart = kWideCopiers - 1, kMost = (kTiles + kApart - 1) / kApart;      // row tiles: every third
+    const int n_own = (kTiles - copier + kApart) / kApart;
+    const uint64_t policy = read_once();
+    const std::byte* tiles[kMost];
+    copy_all(
+        [&](int place) {
+#pragma unroll
+          for (int r = 0; r < kMost; ++r) {
+            const WidePlace at(f, place, kTiles, min(copier - 1 + r * kApart, kTiles - 1));
+            const GemmPart& p = f.part[at.which];
+            tiles[r] = p.units + int64_t{min(at.tile, (p.rows - 1) / kTileRows)} * f.n_units * Unit::kBytes;
+          }
+        },
+        [&](int slot, int unit, int n) {
+          n *= Unit::kBytes;
+          arrive_expecting(arrived + slot, n * n_own);
+          if (n == 0) return;
+          std::byte* const to = memory + L::kRingAt + slot * L::kSlotBytes + (copier - 1) * L::kTileBytes;
+#pragma unroll
+          for (int r = 0; r < kMost; ++r)
+            if (kTiles % kApart == 0 || r < n_own) copy_bulk(to + r * kApart * L::kTileBytes, tiles[r] + int64_t{unit} * Unit::kBytes, n, arrived + slot, policy);
+        });
+    return;
+  }
+
+  grow_registers<W == 3 ? 152 : 112>();
+  await_predecessors();
+  using Own = Opened<Unit>;
+  const int g = lane / 4, q = lane % 4, tile = warp;
+  const std::byte* const ring = memory + L::kRingAt + tile * L::kTileBytes;
+  const uint32_t inputs = uint32_t(wgmma_tile(memory + L::kInputsAt));
+  float* const sums = reinterpret_cast<float*>(memory + L::kSumsAt);
+  typename Own::Held held[2];
+  uint32_t a[2][4][4];
+  int base = 0;                                                                // the first slot of the group, whose first unit is held
+  uint32_t phase = 0;
+  await(arrived, 0);
+  held[0] = Own::open(ring, lane);
+#pragma unroll 1
+  for (int place = blockIdx.x; place < f.n_places; place += gridDim.x) {
+    float sum[NT][4];
+#pragma unroll
+    for (int n = 0; n < NT; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[n][i] = 0;
+#pragma unroll 1
+    for (int first = 0; first < kChains; first += C) {
+      float acc[C][NT][4];
+#pragma unroll
+      for (int c = 0; c < C; ++c)
+#pragma unroll
+        for (int n = 0; n < NT; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) acc[c][n][i] = 0;
+      int n_units = 0;
+#pragma unroll
+      for (int c = 0; c < C; ++c) n_units += units_of(first + c);
+      const int n_full = n_units / kGroupUnits;                                // groups
+      const bool rest = n_full < n_groups(first), last = first + C == kChains && place + int(gridDim.x) >= f.n_places;
+      const auto leave = [&](int slot) {
+        if (lane == 0) arrive(left + slot);
+      };
+      const auto go_on = [&](bool more) {
+        base = base + kGroup == kSlots ? 0 : base + kGroup;
+        phase ^= uint32_t(base == 0);
+        if (!more) return;
+        await(arrived + base, phase);
+        held[0] = Own::open(ring + base * L::kSlotBytes, lane);
+      };
+      const auto multiply = [&](uint32_t (&a)[4][4], float (&to)[NT][4], uint32_t b) {
+#pragma unroll
+        for (int t = 0; t < 4; ++t) hold(a[t]);
+        wgmma_fence();
+#pragma unroll
+        for (int t = 0; t < 4; ++t) wgmma_groups(to, a[t], wgmma_tile_at(b + 2 * t));
+        wgmma_commit();
+      };
+      int before = -1;                                                         // the first slot of the group before
+#pragma unroll 1
+      for (int group = 1; group <= n_full; ++group) {
+        const int now = base;
+        const std::byte* const units = ring + now * L::kSlotBytes;
+        const uint32_t b = __shfl_sync(0xffffffffu, inputs + now * (L::kInputBytes >> 4), 0);
+        // While a unit is multiplied, the operands of the next are decoded, and the one after that is on its way to registers.
+#pragma unroll
+        for (int u = 0; u < kGroupUnits; ++u) {
+          const int next = u + 1, done = u - 2;
+          if (next == kGroupUnits) {
+            go_on(group < n_full || rest || !last);
+          } else {
+            if (next % C == 0) await(arrived + now + next / C, phase);
+            held[next % 2] = Own::open(units + next / C * L::kSlotBytes + next % C * Unit::kBytes, lane);
+          }
+          wgmma_await<1>();                                                    // `done` has been multiplied
+          if (done >= 0 && done % C + 1 == C) leave(now + done / C);
+          else if (done == -1 && before >= 0) leave(before + kGroup - 1);
+#pragma unroll
+          for (int t = 0; t < 4; ++t) Own::take(a[u % 2][t], held[u % 2], t);
+          multiply(a[u % 2], acc[u % C], b + u * (NT * 64));
+        }
+        before = now;
+      }
+      wgmma_await<0>();
+      if (before >= 0) leave(before + kGroup - 1);
+      if (rest) {
+#pragma unroll 1
+        for (int step = 0; step < kGroup; ++step) {
+          await(arrived + base + step, phase);
+#pragma unroll
+          for (int c = 0; c < C; ++c) {
+            const int u = step * C + c;
+            if (n_full * kGroupUnits + u >= n_units) continue;
+            held[0] = Own::open(ring + (base + step) * L::kSlotBytes + c * Unit::kBytes, lane);
+#pragma unroll
+            for (int t = 0; t < 4; ++t) Own::take(a[0][t], held[0], t);
+            multiply(a[0], acc[c], inputs + base * (L::kInputBytes >> 4) + u * (NT * 64));
+            wgmma_await<0>();
+          }
+          leave(base + step);
+        }
+        go_on(!last);
+      }
+#pragma unroll
+      for (int c = 0; c < C; ++c)
+#pragma unroll
+        for (int n = 0; n < NT; ++n) hold(acc[c][n]);
+#pragma unroll
+      for (int c = 0; c < C; ++c)
+#pragma unroll
+        for (int n = 0; n < NT; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sum[n][i] += acc[c][n][i];
+    }
+
+    sync_threads_of(1, L::kMultiplying);                                       // the sums of the place before have been read
+#pragma unroll
+    for (int n = 0; n < NT; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[(8 * n + 2 * q + i % 2) * L::kSumStride + tile * kTileRows + g + i / 2 * 8] = sum[n][i];
+    sync_threads_of(1, L::kMultiplying);
+    // All that a thread has is of the same four rows.
+    const int n_fours = f.activate ? L::kRows / 8 : L::kRows / 4, four = int(threadIdx.x) % n_fours, own = f.activate ? four / 4 * 2 : four / 4;
+    const WidePlace at(f, place, kTiles, own);
+    const FourRows rows(f.part[at.which], at.tile * kTileRows + four % 4 * 4);
+    const float* const from = sums + own * kTileRows + four % 4 * 4;
+#pragma unroll 4
+    for (int token = threadIdx.x / n_fours; token < f.n_tokens; token += L::kMultiplying / n_fours) {
+      const float4* const at = reinterpret_cast<const float4*>(from + token * L::kSumStride);
+      finish(f, rows, token, *at, at[kTileRows / 4], before_of(f, rows, token));
+    }
+  }
+#endif
+}
+
+template <class Unit, int W, int NT>
+void launch(Several f, const Launch& l) {
+  using L = Wide<Unit, W, NT>;
+  const auto kernel = several_wide_kernel<Unit, W, NT>;
+  static const cudaError_t allowed = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes);      // where it is not, the launch fails
+  (void)allowed;
+  const int per_place = f.activate ? L::kTiles / 2 : L::kTiles;
+  f.n_places = (f.n_tiles + per_place - 1) / per_place;
+  launch_kernel(kernel, dim3(std::min(f.n_places, l.n_sms)), L::kThreads, L::kBytes, l.stream, f);
+}
+
+}  // namespace
+
+template <class Unit>
+void wide(const Several& f, int w, int n_groups, const Launch& l) {
+  if (n_groups == 2) w == 3 ? launch<Unit, 3, 2>(f, l) : launch<Unit, 4, 2>(f, l);
+  else w == 3 ? launch<Unit, 3, 4>(f, l) : launch<Unit, 4, 4>(f, l);
+}
+template void wide<Nvfp4Unit>(const Several&, int, int, const Launch&);
+template void wide<Mxfp4Unit>(const Several&, int, int, const Launch&);
+template void wide<Fp8Unit<false>>(const Several&, int, int, const Launch&);
+
+}  // namespace ridge::cuda::several
