@@ -144,7 +144,7 @@ class CudaBackend final : public Backend {
     launch_.compute_capability = properties_.major * 10 + properties_.minor;
     launch_.n_few_rows = few_bucket;
     launch_.even = 2 * in_all >= longest_context * step.n_seqs();
-    launch_.max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - 16384;
+    launch_.max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - kSharedForOthers;
     if (step.draws() && !launch_.choices.tops) CUDA_TRY(cudaMallocHost(&launch_.choices.tops, 2 * launch_.choices.rows * sizeof(TopLogits)));
     draws_ = step.draws() && launch_.choices.tokens;
     penalises_ = step.penalises() && launch_.choices.tokens;

@@ -39,6 +39,7 @@ struct Few {
   __nv_bfloat16* bf16_out;                                                  // the activated rows again, for the next matmul; null: none
   int64_t bf16_stride;
   int input_at, shared_stride;                                              // in shared memory: the input, and its rows
+  bool in_parts;                                                            // of kPiece numbers, of which two are there at a time
 };
 
 // Matmuls one after the other, more than one for a single token, each over what the one before has made, which comes in a relay. `cleared`: the relays of the kernel before, for the one that follows.
@@ -88,8 +89,9 @@ __device__ inline void keep(T&... v) { (..., [&] { asm volatile("" : "+r"(v)); }
 
 // The input's rows as bf16 in shared memory. Short code on purpose: it runs once a kernel, from instructions that are not in the multiprocessor's cache by then. What is waited
 // for is asked for first thing after the wait, by addresses that were there before; the norm's weights, which may still be on their way, are touched after that.
-// `there` is passed when what was asked for has come. `polls`: what a norm is to make it of comes in a relay.
-template <int kTeams>
+// `there` is passed when what was asked for has come. `polls`: what a norm is to make it of comes in a relay. kSeveral: what the next tokens are made of is asked for before the ones before
+// are used, since one after the other they cost a trip to the second-level cache each.
+template <int kTeams, bool kSeveral>
 __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const Few& f, int n_tokens, bool polls) {
   const int team = threadIdx.x / kNormThreads, thread = threadIdx.x % kNormThreads;
   int padded = f.n_units * kUnit, stride = f.shared_stride;
@@ -108,13 +110,15 @@ __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const F
     settle(from, n_ahead);
     if (!polls) await_predecessors();
     float4 v[kHeld];
-    const auto load = [&] {
+    const auto load = [&](float4 (&v)[kHeld], const float* from) {
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) v[i] = i * kApart < n_ahead ? not_made<float4>() : float4{0, 0, 0, 0};
       load_made(v, reinterpret_cast<const float4*>(from), kNormThreads, polls);
     };
-    load();
+    load(v, from);
     for (int token = team; token < n_tokens; token += kTeams) {
+      [[maybe_unused]] float4 next[kHeld];
+      if (kSeveral && token + kTeams < n_tokens) load(next, from + kTeams * (f.x_stride / 4));
       std::byte* const row = to + token * stride;
       float squares = 0;
 #pragma unroll
@@ -137,12 +141,46 @@ __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const F
       for (int k = first + kHeld * kApart; k < padded; k += kApart)
         finish(four_within(from, k - first, n_ahead), f.norm_weight ? four_within(f.norm_weight, k, cols) : float4{1, 1, 1, 1}, k);
       from += kTeams * (f.x_stride / 4);
-      if (token + kTeams < n_tokens) load();
+      if constexpr (kSeveral) {
+#pragma unroll
+        for (int i = 0; i < kHeld; ++i) v[i] = next[i];
+      } else {
+        if (token + kTeams < n_tokens) load(v, from);
+      }
     }
     return;
   }
-  // All loads of a thread before the first is used: one after the other they cost a trip to the second-level cache each.
   constexpr int kThreads = kTeams * kNormThreads;
+  if constexpr (kSeveral) {
+    await_predecessors();
+    if (f.x_bf16) {
+#pragma unroll 1
+      for (int token = 0; token < n_tokens; ++token)
+#pragma unroll 1
+        for (int k = 8 * int(threadIdx.x); k < padded; k += 8 * kThreads) copy_chunk(to + token * stride + 2 * k, f.x + token * f.x_stride + 2 * k);
+      commit_chunks();
+      await_chunks<0>();
+      return;
+    }
+    constexpr int kAtOnce = 4, kEach = 4 / kTeams;                          // tokens, and fours of each
+#pragma unroll 1
+    for (int token = 0; token < n_tokens; token += kAtOnce)
+#pragma unroll 1
+      for (int k = 4 * int(threadIdx.x); k < padded; k += kEach * 4 * kThreads) {
+        float4 v[kAtOnce][kEach];
+#pragma unroll
+        for (int t = 0; t < kAtOnce; ++t)
+#pragma unroll
+          for (int i = 0; i < kEach; ++i) v[t][i] = four_within(reinterpret_cast<const float*>(f.x + (token + t) * f.x_stride), k + i * 4 * kThreads, token + t < n_tokens ? f.cols : 0);
+#pragma unroll
+        for (int t = 0; t < kAtOnce; ++t)
+#pragma unroll
+          for (int i = 0; i < kEach; ++i)
+            if (token + t < n_tokens && k + i * 4 * kThreads < padded) put_four(to + (token + t) * stride, k + i * 4 * kThreads, v[t][i]);
+      }
+    return;
+  }
+  // All loads of a thread before the first is used: one after the other they cost a trip to the second-level cache each.
   const auto copy = [&](auto held, auto&& put) {                            // held: so many pieces of 16 bytes at once
     using Held = decltype(held);
     using Piece = std::remove_all_extents_t<typename Held::type>;
@@ -222,6 +260,36 @@ struct Pieces {
     }
     meet<2>();
     if (nth + 1 < n) ask(nth + 1);
+  }
+};
+
+// The input of several tokens in parts of kPiece numbers, by threads of two teams, where shared memory has no room for all of it: two are there, or on their way, at a time.
+struct Parts {
+  const Few& f;
+  std::byte* to;
+  __device__ int bytes() const { return f.n_tokens * f.shared_stride; }
+  __device__ void ask(int nth) const {
+    std::byte* row = to + nth % 2 * bytes() + 16 * threadIdx.x;
+    const std::byte* from = f.x + (f.x_bf16 ? 2 : 4) * (nth * kPiece + 8 * int(threadIdx.x));
+#pragma unroll 1
+    for (int token = 0; token < f.n_tokens; ++token, row += f.shared_stride, from += f.x_stride) {
+      if (f.x_bf16) {
+        copy_chunk(row, from);
+      } else {
+        const float4 a = __ldcg(reinterpret_cast<const float4*>(from)), b = __ldcg(reinterpret_cast<const float4*>(from) + 1);
+        *reinterpret_cast<uint4*>(row) = {pack_bf16(a.x, a.y), pack_bf16(a.z, a.w), pack_bf16(b.x, b.y), pack_bf16(b.z, b.w)};
+      }
+    }
+    commit_chunks();
+  }
+  // Part nth of n is there; the one before it has been read by all, and the next one is on its way.
+  __device__ void pass(int nth, int n) const {
+    if (nth > 0) meet<2>();
+    if (nth == 0) ask(0);
+    if (nth + 1 < n) ask(nth + 1);
+    else commit_chunks();
+    await_chunks<1>();
+    meet<2>();
   }
 };
 
