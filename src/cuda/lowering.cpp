@@ -127,7 +127,7 @@ class Lowering {
     const Matmul* m = only_feeds(t, i);
     if (!m || t.cols % 64 > 0 || takes_few_tokens(*m, launch_) || !takes_several_tokens(*m, launch_)) return {};
     in_lanes_ = t.data, lanes_ = data;
-    return lanes_for(*m, data, launch_);
+    return lanes_for(*m, data);
   }
   const Matmul* only_feeds(const Tensor& t, size_t i) const {
     const auto* m = at<Matmul>(i + 1);

@@ -112,7 +112,7 @@ void matmul_few_tokens(std::span<const FewPhase> phases, const RelayWords& clear
 // The same for several tokens (sm_90a): `norm`, `x_bf16` and `bf16_out` are not for it. Its input is copied to matmul_scratch first, where it does not lie in lanes already.
 bool takes_several_tokens(const Matmul& op, const Launch& launch);
 void matmul_several_tokens(const Matmul& op, const Around& around, const Launch& launch);
-Lanes lanes_for(const Matmul& op, std::byte* data, const Launch& launch);            // how that matmul wants its input
+Lanes lanes_for(const Matmul& op, std::byte* data);                                  // how that matmul wants its input
 void input_in_lanes(const Lanes& out, const Tensor& x, const Launch& launch);
 
 // The same for a step of few rows in all, in less time; paged_attention's scratch is enough.

@@ -7,11 +7,11 @@
 // way for a warp, so it takes four of them on each scheduler (eight warps a block, in clusters of four, took 750 cycles for 128 rows of a unit of nvfp4). Weights come through
 // a ring for each group, filled by one warp each (asking for a bulk copy takes it some 60 cycles), the input through one for all.
 //
-// nvfp4 and mxfp4 are multiplied by wgmma, weights decoded in registers, the input as it lies in shared memory (Lanes::rows): there a warp has one row tile of its warpgroup's four
+// nvfp4, mxfp4 and fp8 are multiplied by wgmma, weights decoded in registers, the input as it lies in shared memory (Lanes::rows): there a warp has one row tile of its warpgroup's four
 // and RT chains. It needs no registers for the input and leaves the tensor cores to themselves: 4.8 % more tokens at batch 32 than by mma.sync.
 //
 // What a warp does beside decoding counts: schedulers issue in six of ten cycles, and 45 of a unit's 98 instructions were neither decoding nor products, and warps that copy took one in
-// eight of all while they asked whether a slot is free. So rings have as many slots, a step's weights and input arrive at one gate, units are taken two by two, and those that wait sleep (await_long).
+// eight of all while they asked whether a slot is free. So rings have as many slots, a step's weights and input arrive at one gate and leave by one, units are taken two by two, and those that wait sleep (await_long).
 //
 // Where it has many rows, several_wide.cu takes less time in nvfp4, mxfp4 and fp8 (way_of).
 //
@@ -21,7 +21,6 @@
 // which leave fewer registers to the others, it gained half as much. When both read each other's chains, half of the rows each, the end of a tile took 10,000 cycles of 26,000: loads from the
 // other's memory, and the barrier behind the results' stores.)
 #include "cuda/kernels/several_tokens.h"
-#include "cuda/lib/operand.h"
 #include "cuda/lib/wgmma.h"
 
 namespace ridge::cuda {
@@ -34,7 +33,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using L = Layout<Unit, RT, NT>;
   extern __shared__ __align__(1024) std::byte memory[];
-  Barrier* const gates = reinterpret_cast<uint64_t*>(memory);
+  Barrier* const gates = reinterpret_cast<uint64_t*>(memory + L::kGatesAt);
   constexpr int kSlots = L::kSlots, kLeft = kGroups * kSlots;                 // [group][slot] arrived, then left
   Barrier* const input_arrived = gates + 2 * kLeft;
   Barrier* const input_left = input_arrived + L::kInputs;
@@ -77,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         if (place >= f.n_places) return false;
         Barrier* const gate = gates + group * kSlots + slot;
         Barrier* const arrived = L::kTogether ? input_arrived + slot : gate;
-        await_long(gate + kLeft, phase);
+        await_long(L::kTogether ? input_left + slot : gate + kLeft, phase);
         std::byte* const to = memory + L::kRingsAt + (group * kSlots + slot) * L::kSlotBytes;
         const int n = min(max(f.n_units - step * kChains - role * kOwnChains, 0), kOwnChains) * Unit::kBytes;
         arrive_expecting(arrived, n * L::kSlotTiles);
@@ -163,18 +162,11 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       if constexpr (kByWgmma<Unit>) {
         // Units two by two: the two chains of a step or, where a warp has one, those of two steps. While a half of a unit is multiplied, the operands of the next are decoded.
         static_assert(L::kSlotTiles == RT && RT <= 2);
-        using Own = Operands<Unit>;
+        using Own = Opened<Unit>;
         typename Own::Held held[2];
         uint32_t a[2][2][4];
         int before = -1;                                                         // the slot of the step before
-        const auto open = [&](int c) {
-          const auto unit = Own::open(ring + slot * L::kSlotBytes + c * Unit::kBytes, lane);
-          if (c + 1 == RT) {
-            __syncwarp();
-            if (lane == 0) arrive(left + slot);
-          }
-          return unit;
-        };
+        const auto open = [&](int c) { return Own::open(ring + slot * L::kSlotBytes + c * Unit::kBytes, lane); };
         const auto multiply_unit = [&](auto nth_of_two, bool more) {
           constexpr int kNth = nth_of_two, c = RT == 2 ? kNth : 0;
           const int now = slot;
@@ -226,41 +218,6 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
 #pragma unroll
           for (int n = 0; n < NT; ++n) hold(acc[c][n]);
         if (before >= 0 && lane == 0) arrive(input_left + before);
-      } else if constexpr (kPipelined<Unit>) {
-        // While one half of a unit is multiplied, the input of the other is on its way to registers, and then the next step's units and first half.
-        using Units = typename Unit::Held[RT];                                   // of a step
-        Units units[2];
-        uint4 first_half[NT], second_half[NT];
-        const auto load = [&](Units& to) {
-#pragma unroll
-          for (int part = 0; part < L::kParts; ++part) {
-            await(arrived + slot, phase);
-            const std::byte* const from = ring + slot * L::kSlotBytes;
-#pragma unroll
-            for (int r = 0; r < L::kSlotTiles; ++r) to[part * L::kSlotTiles + r] = Unit::template load<Staged>(from + r * kOwnChains * Unit::kBytes, lane);
-            leave_slot();
-          }
-          await(input_arrived + x_slot, x_phase);
-#pragma unroll
-          for (int n = 0; n < NT; ++n) first_half[n] = input()[n * 64];
-        };
-        const auto multiply_units = [&](const Units& now, Units& next, bool more) {
-#pragma unroll
-          for (int n = 0; n < NT; ++n) second_half[n] = input()[n * 64 + 32];
-          leave_input();
-#pragma unroll
-          for (int r = 0; r < RT; ++r) Unit::template multiply_half<0>(acc[r], now[r], first_half);
-          if (more) load(next);
-#pragma unroll
-          for (int r = 0; r < RT; ++r) Unit::template multiply_half<1>(acc[r], now[r], second_half);
-        };
-        if (n > 0) load(units[0]);
-#pragma unroll 1
-        for (int step = 0; step < n; step += 2) {
-          multiply_units(units[0], units[1], step + 1 < n);
-          if (step + 1 == n) break;
-          multiply_units(units[1], units[0], step + 2 < n);
-        }
       } else {
 #pragma unroll 1
         for (int step = 0; step < n; ++step) {
@@ -305,7 +262,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       if constexpr (L::kTogether) {
         await(arrived + slot, phase);
         if (lane == 0) arrive(input_left + slot);
-        leave_slot();
+        if (++slot == kSlots) slot = 0, phase ^= 1;
       } else {
 #pragma unroll
         for (int part = 0; part < L::kParts; ++part) await(arrived + slot, phase), leave_slot();
@@ -346,8 +303,6 @@ void launch(Several f, const Launch& l) {
   launch_kernel_as({.cluster = kCluster}, kernel, dim3(std::min(f.n_places, n_clusters) * kCluster), kThreads, L::kBytes, l.stream, f);
 }
 
-int units_in(const Tensor& x) { return (int(x.cols) + kUnit - 1) / kUnit; }
-
 // How many row tiles a warp has here or, where it is not 0, how many times 64 rows a block of several_wide.cu: the shortest of both, by the units that warps take one after the other. The input is
 // fetched, and sums are added up, once for each place.
 struct Way { int rt, w; };
@@ -356,7 +311,7 @@ Way way_of(int n_tiles, int n_units, const Launch& l) {
   const auto rounds = [&](int n_blocks, int tiles) { return ((n_tiles + tiles - 1) / tiles + n_blocks - 1) / n_blocks; };
   const auto in_pairs = [&](int rt) { return rounds(l.n_sms / kCluster, kGroups * rt); };
   const int rt = 2 * in_pairs(1) <= 3 * in_pairs(2) ? 1 : 2;
-  if constexpr (kHasWide<Unit>) {
+  if constexpr (kByWgmma<Unit>) {
     // In cycles of a scheduler, as measured in nvfp4: a unit 210 in a pair and 165 here, what is not units 3,000 and 2,500.
     const auto length = [&](int w) { return rounds(l.n_sms, 4 * w) * (n_units * w * 165 + 2500); };
     const int w = length(3) <= length(4) ? 3 : 4;
@@ -376,7 +331,7 @@ void by_rows(Several f, const Launch& l) {
     f.n_tiles = f.activate ? n : f.n_tiles + n;
   }
   const Way way = way_of<Unit>(f.activate ? 2 * f.n_tiles : f.n_tiles, f.n_units, l);
-  if constexpr (kHasWide<Unit>)
+  if constexpr (kByWgmma<Unit>)
     if (way.w > 0) return wide<Unit>(f, way.w, NT, l);
   if (way.rt == 1) launch<Unit, 1, NT>(f, l);
   else launch<Unit, 2, NT>(f, l);
@@ -395,16 +350,9 @@ bool takes_several_tokens(const Matmul& op, const Launch& l) {
   return first != nullptr;
 }
 
-Lanes lanes_for(const Matmul& op, std::byte* data, const Launch& l) {
-  const Weight* first = nullptr;
-  int n_tiles = 0;
-  for (const Weight* w : op.w) {
-    if (!w) continue;
-    if (!first) first = w;
-    n_tiles += (int(w->rows) + kTileRows - 1) / kTileRows;
-  }
-  const bool rows = with_unit(*first, [&](auto unit) { return kByWgmma<decltype(unit)> || way_of<decltype(unit)>(n_tiles, units_in(op.x), l).w > 0; });
-  return {data, op.x.rows <= 16 ? 2 : 4, takes_halves(*first), rows};
+Lanes lanes_for(const Matmul& op, std::byte* data) {
+  const auto first = std::find_if(op.w.begin(), op.w.end(), [](const Weight* w) { return w != nullptr; });
+  return {data, op.x.rows <= 16 ? 2 : 4, takes_halves(**first), with_unit(**first, [](auto unit) { return kByWgmma<decltype(unit)>; })};
 }
 
 void matmul_several_tokens(const Matmul& op, const Around& around, const Launch& l) {
@@ -415,7 +363,7 @@ void matmul_several_tokens(const Matmul& op, const Around& around, const Launch&
     if (!first) first = op.w[i];
     f.part[f.n_parts++] = part_from(op, i);
   }
-  f.n_units = units_in(op.x);
+  f.n_units = (int(op.x.cols) + kUnit - 1) / kUnit;
   f.n_tokens = int(op.x.rows);
   f.x = around.x_lanes ? around.x_lanes : l.matmul_scratch;
   f.out_lanes = around.out_lanes;
@@ -430,7 +378,7 @@ void matmul_several_tokens(const Matmul& op, const Around& around, const Launch&
     f.residual_stride = around.residual->x.stride / 4;
     f.residual_scale = around.residual->pending_scale;
   }
-  const Lanes lanes = lanes_for(op, l.matmul_scratch, l);
+  const Lanes lanes = lanes_for(op, l.matmul_scratch);
   if (!around.x_lanes) input_in_lanes(lanes, op.x, l);
   with_unit(*first, [&](auto unit) {
     using Unit = decltype(unit);

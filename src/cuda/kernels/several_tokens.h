@@ -6,6 +6,7 @@
 #include "cuda/lib/async_copy.h"
 #include "cuda/lib/cluster.h"
 #include "cuda/lib/launch.h"
+#include "cuda/lib/operand.h"
 #include "cuda/lib/units.h"
 
 namespace ridge::cuda::several {
@@ -27,28 +28,27 @@ struct Several {
   float residual_scale;
 };
 
-// Formats that need many instructions a byte, and few registers a unit: of the smallest units, two row tiles a slot fit, and a warpgroup multiplies them by wgmma;
-// of the others a warp multiplies the halves of a unit in turn.
+// Formats whose weights are decoded in registers and need no sums of their own there: a warpgroup multiplies four row tiles by wgmma.
 template <class Unit> constexpr bool kByWgmma = false;
 template <class Scales> constexpr bool kByWgmma<E2m1Unit<Scales>> = true;
-template <class Unit> constexpr bool kPipelined = std::is_same_v<Unit, Fp8Unit<false>>;
-// Those that several_wide.cu has as well, for matmuls of many rows: places of w x 64 rows, w being 3 or 4. Its input lies as for wgmma.
-template <class Unit> constexpr bool kHasWide = kByWgmma<Unit> || kPipelined<Unit>;
+template <> inline constexpr bool kByWgmma<Fp8Unit<false>> = true;
+// several_wide.cu has them as well, for matmuls of many rows: places of w x 64 rows, w being 3 or 4.
 template <class Unit> void wide(const Several& f, int w, int n_groups, const Launch& l);
 
-// Shared memory: gates | ring of inputs [slot][own chain][NT] KB | rings of weights [group][slot][row tile][own chain] units | sums [own chain][token][kSumStride], then those of the other block's chains.
-// By wgmma all rings have as many slots, of a step each, and a step's weights and input arrive at one gate.
+// Shared memory: ring of inputs [slot][own chain][NT] KB | rings of weights [group][slot][row tile][own chain] units | sums [own chain][token][kSumStride], then those of the other block's chains | gates.
+// By wgmma all rings have as many slots, of a step each, and a step's weights and input arrive at one gate and leave by one. (Three slots of fp8 fit beside the sums of 32 tokens to the byte, hence 512 for the gates.)
 template <class Unit, int RT, int NT>
 struct Layout {
   static constexpr bool kTogether = kByWgmma<Unit>;
-  static constexpr int kSlotTiles = Unit::kBytes >= 1024 ? 1 : RT, kParts = RT / kSlotTiles;
+  static constexpr int kSlotTiles = Unit::kBytes >= 1024 && !kTogether ? 1 : RT, kParts = RT / kSlotTiles;
   static constexpr int kSlotBytes = kSlotTiles * kOwnChains * Unit::kBytes, kInputBytes = kOwnChains * NT * 1024;
   static constexpr int kRows = kGroups * RT * kTileRows, kSumStride = kRows + 4, kSumBytes = NT * 8 * kSumStride * 4;
-  static constexpr int kGates = 1024, kForRings = kShared - kGates - (kOwnChains + 1) * kSumBytes;
+  static constexpr int kGates = kTogether && RT == 2 && NT == 4 ? 512 : 1024, kForRings = kShared - kGates - (kOwnChains + 1) * kSumBytes;
   static constexpr int kStepFit = kForRings / (kGroups * kSlotBytes + kInputBytes), kSteps = kStepFit < 8 ? kStepFit : 8;
   static constexpr int kInputs = kTogether ? kSteps : Unit::kBytes >= 2048 ? 2 : RT == 1 ? 5 : 3;
   static constexpr int kFit = (kForRings - kInputs * kInputBytes) / (kGroups * kSlotBytes), kSlots = kTogether ? kSteps : kFit < 12 ? kFit : 12;
-  static constexpr int kInputsAt = kGates, kRingsAt = kInputsAt + kInputs * kInputBytes, kSumsAt = kRingsAt + kGroups * kSlots * kSlotBytes, kBytes = kSumsAt + (kOwnChains + 1) * kSumBytes;
+  static constexpr int kInputsAt = 0, kRingsAt = kInputsAt + kInputs * kInputBytes, kSumsAt = kRingsAt + kGroups * kSlots * kSlotBytes;
+  static constexpr int kGatesAt = kSumsAt + (kOwnChains + 1) * kSumBytes, kBytes = kGatesAt + kGates;
   static_assert(64 % (kRows / 2) == 0, "a unit of activated rows is whole places");
   static_assert(kSlots >= 3 && RT % kSlotTiles == 0 && (2 * kGroups * kSlots + 2 * kInputs + 3) * 8 <= kGates && kBytes <= kShared);
 };
@@ -72,6 +72,19 @@ struct Place {
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// A unit in registers, of which operand after operand is decoded.
+template <class Unit> struct Opened : Operands<Unit> {};
+template <> struct Opened<Fp8Unit<false>> {
+  using Unit = Fp8Unit<false>;
+  using Held = Unit::Held;
+  __device__ static Held open(const std::byte* unit, int lane) { return Unit::load<Staged>(unit, lane); }
+  __device__ static void take(uint32_t (&a)[4], const Held& held, int t) {
+    const uint4& words = held.half[t / 2];
+    Unit::decode(a[0], a[1], t % 2 == 0 ? words.x : words.z);
+    Unit::decode(a[2], a[3], t % 2 == 0 ? words.y : words.w);
+  }
+};
 
 // Four rows of a part, of which the last may be none.
 struct FourRows {

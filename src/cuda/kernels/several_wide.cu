@@ -10,7 +10,6 @@
 // What does not fit this shape stays with several_tokens.cu. Blocks that share a place by their chains, and send each other sums through relays (lib/relay.h) instead of a pair's shared
 // memory, were slower for q, k and v, o and down: 14.3, 15.1 and 19.0 us of 13.5, 10.7 and 18.3.
 #include "cuda/kernels/several_tokens.h"
-#include "cuda/lib/operand.h"
 #include "cuda/lib/wgmma.h"
 
 namespace ridge::cuda::several {
@@ -19,7 +18,7 @@ namespace {
 constexpr int kWideCopiers = 4;                                               // the first has the input, the others the weights
 
 // Chains at a time: as many as registers and, for units of 1 KB, shared memory have room for.
-template <class Unit, int W> constexpr int kAtOnce = W == 3 && kByWgmma<Unit> ? 4 : 2;
+template <class Unit, int W> constexpr int kAtOnce = W == 3 && Unit::kBytes < 1024 ? 4 : 2;
 
 // A step is a unit of each of C chains, a slot holds a step; code is laid out for kGroup steps.
 // Shared memory: gates | inputs [slot][chain][NT] KB | weights [slot][row tile][chain] units | sums [token][kSumStride].
@@ -50,23 +49,6 @@ struct WidePlace {
     }
   }
 };
-
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-// A unit in registers, of which operand after operand is decoded.
-template <class Unit> struct Opened : Operands<Unit> {};
-template <> struct Opened<Fp8Unit<false>> {
-  using Unit = Fp8Unit<false>;
-  using Held = Unit::Held;
-  __device__ static Held open(const std::byte* unit, int lane) { return Unit::load<Staged>(unit, lane); }
-  __device__ static void take(uint32_t (&a)[4], const Held& held, int t) {
-    const uint4& words = held.half[t / 2];
-    Unit::decode(a[0], a[1], t % 2 == 0 ? words.x : words.z);
-    Unit::decode(a[2], a[3], t % 2 == 0 ? words.y : words.w);
-  }
-};
-
-#endif
 
 template <class Unit, int W, int NT>
 __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide_kernel(const __grid_constant__ Several f) {

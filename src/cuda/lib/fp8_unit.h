@@ -42,17 +42,6 @@ struct Fp8Unit {
     low = value(word & 0x87F087F0u);
     high = value((__funnelshift_l(word, word, 12) & 0x87808780u) | ((word << 4) & 0x00700070u));
   }
-  // Operands 2 half and 2 half + 1, by what put_inputs() takes first, or second.
-  template <int half, int NT>
-  __device__ static void multiply_half(float (&acc)[NT][4], const Held& held, const uint4 (&b)[NT]) requires(!kBlocks) {
-    const uint4& words = held.half[half];
-    uint32_t a[2][4];
-    decode(a[0][0], a[0][1], words.x), decode(a[0][2], a[0][3], words.y), decode(a[1][0], a[1][1], words.z), decode(a[1][2], a[1][3], words.w);
-#pragma unroll
-    for (int n = 0; n < NT; ++n) mma_bf16(acc[n], a[0], b[n].x, b[n].y);
-#pragma unroll
-    for (int n = 0; n < NT; ++n) mma_bf16(acc[n], a[1], b[n].z, b[n].w);
-  }
   __device__ static void decode(uint32_t (&a)[4][4], const Held& held) {
     const uint32_t words[8] = {held.half[0].x, held.half[0].y, held.half[0].z, held.half[0].w, held.half[1].x, held.half[1].y, held.half[1].z, held.half[1].w};
 #pragma unroll
