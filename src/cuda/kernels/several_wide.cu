@@ -31,7 +31,7 @@ struct Wide {
   static constexpr int kGates = 1024, kFit = (kShared - kGates - kSumBytes) / (kSlotBytes + kInputBytes);
   static constexpr int kGroup = 8 / C < kFit / 2 ? 8 / C : 2, kGroupUnits = kGroup * C, kSlots = kFit / kGroup * kGroup;
   static constexpr int kInputsAt = kGates, kRingAt = kInputsAt + kSlots * kInputBytes, kSumsAt = kRingAt + kSlots * kSlotBytes, kBytes = kSumsAt + kSumBytes;
-  static_assert(kSlots >= 2 * kGroup && 2 * kSlots * 8 <= kGates && kSumsAt % 16 == 0 && kBytes <= kShared);
+  static_assert(kGroupUnits % 2 == 0 && kSlots >= 2 * kGroup && 2 * kSlots * 8 <= kGates && kSumsAt % 16 == 0 && kBytes <= kShared);
 };
 
 // Row tile `nth` of a place, of n_tiles: of the parts in a row, or with an activation of the gate and of what it gates by turns.
