@@ -8,7 +8,7 @@
 // this one's leaves.
 //
 // What a layer pays for beyond its bytes is waiting where one matmul ends and the next begins: for the release of a kernel, for its parameters, which are in no cache, for the input, for code. A load
-// takes two to four times as long while rings are being filled, so neither a deeper ring nor one that is asked for earlier gains anything by itself (docs/benchmarks.md has the figures). What does:
+// takes two to four times as long while rings are being filled, so neither a deeper ring nor one that is asked for earlier gains anything by itself (docs/gpu.md has the figures). What does:
 // - For one token in formats of four and eight bits (kHasPhases) a layer's matmuls are phases of one kernel (cuda/phases.h): blocks stay, the next phase's weights are on their way when one ends, and its input comes
 //   through a relay. Two inputs have room in shared memory, so that one is written while the other is still read.
 // - The input of down comes in pieces: its first two thirds are made long before gate and up end, so down begins at once, and what is made last is needed last.
