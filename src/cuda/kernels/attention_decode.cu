@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kHas == Has::one && kDim <= 128 ? kBesideThrea
     decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step, [[maybe_unused]] float* partial,
                        [[maybe_unused]] int n_tiles, [[maybe_unused]] int n_folding, [[maybe_unused]] Mark mark) {
   constexpr bool kFolds = kHas == Has::one_of_cluster;
-  constexpr int kThreads = kWarps * 32, kRowBytes = kRowBytesOf<T, kDim>, kChunks = kRowBytes / 16, kQueryStride = 2 * kDim + 16, kOwn = kDim / 32;
+  constexpr int kThreads = kWarps * 32, kRowBytes = kRowBytesOf<T, kDim>, kChunks = kRowBytes / 16, kQueryStride = 2 * kDim + 16;
   extern __shared__ __align__(1024) std::byte memory[];
   Shared<T, kDim>& s = *reinterpret_cast<Shared<T, kDim>*>(memory);
   [[maybe_unused]] SharedScales& scales = *reinterpret_cast<SharedScales*>(memory + sizeof(Shared<T, kDim>));
