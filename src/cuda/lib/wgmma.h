@@ -22,14 +22,15 @@ namespace ridge::cuda {
 // Where chunk c of row r lies in a tile.
 __host__ __device__ constexpr int swizzled(int row, int chunk) { return row * 128 + ((chunk ^ (row & 7)) << 4); }
 
+constexpr uint32_t kTileHigh = 1u << 30 | 1024 >> 4;                         // the upper half of what wgmma is told of a tile, the same for all
 __device__ inline uint64_t wgmma_tile(const void* tile, int panel_bytes = 16) {
-  return (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32) | (uint64_t(panel_bytes >> 4) << 16) | ((shared_address(tile) >> 4) & 0x3FFF);
+  return (uint64_t{kTileHigh} << 32) | (uint64_t(panel_bytes >> 4) << 16) | ((shared_address(tile) >> 4) & 0x3FFF);
 }
 
-// The same from its lower half, to which a step's sixteenths of bytes may be added: the upper half is the same for all.
+// The same from its lower half, to which a step's sixteenths of bytes may be added.
 __device__ inline uint64_t wgmma_tile_at(uint32_t low) {
   uint64_t tile;
-  asm("mov.b64 %0, {%1, %2};" : "=l"(tile) : "r"(low), "r"(0x40000000u | 1024 >> 4));
+  asm("mov.b64 %0, {%1, %2};" : "=l"(tile) : "r"(low), "r"(kTileHigh));
   return tile;
 }
 
