@@ -43,6 +43,7 @@ class CudaBackend final : public Backend {
     for (Turn& turn : turns_)
       for (cudaEvent_t* event : {&turn.copied, &turn.done}) CUDA_TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
     if (properties_.major >= 9) {
+      launch_.normed_rows = reinterpret_cast<Turnstile*>(take(sizeof(Turnstile)));
       launch_.relays = take(kRelayBytes);
       launch_.tile_relays = reinterpret_cast<float*>(take(kTileRelayBytes, 0xff));       // kUnmade
     }
@@ -127,7 +128,7 @@ class CudaBackend final : public Backend {
       while (longest < s.n_context) longest *= 2;
       in_all += s.n_context, longest_context = std::max(longest_context, int64_t{s.n_context});
       if (s.n_rows < kFlashManyRows) n_few += s.n_rows;
-      if (s.n_rows != 1) launch_.single_rows = false;
+      if (s.n_rows != 1 || s.first_row != &s - step.seqs().data()) launch_.single_rows = false;
     }
     int few_bucket = n_few > 0 ? 1 : 0;                                     // the rest of the step's rows varies between steps of one shape
     while (few_bucket < n_few) few_bucket *= 2;

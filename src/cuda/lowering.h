@@ -1,7 +1,7 @@
 // A step's ops become launches: in order, and where one kernel does several neighbours at once, together. Nothing of a step changes by it: results are the same bits,
 // only tensors that the very next op overwrites or consumes (a gate before its activation, keys before their norm) may not be written.
 //
-//   norm, matmul                          the matmul's blocks norm their input themselves            up to 8 tokens
+//   norm, matmul                          the matmul's blocks norm their input themselves            up to 32 tokens, where from 9 on nothing else reads it
 //   matmul, norm with something pending   the matmul adds to the residual stream, the norm follows   up to 32 and from 65 tokens on
 //   gate and up matmul, activation        activated where the sums end                               up to 32 tokens
 //   head norms, rope and store            one kernel, where the norms are rms with weights alone        any number

@@ -300,11 +300,11 @@ TEST_F(Cuda, NeighboursInOneKernelGiveTheBitsOfOneByOne) {
 // The norm writes what the matmul of several tokens reads, in its order.
 TEST_F(Cuda, ANormBeforeSeveralTokensGivesTheBitsOfOneByOne) {
   Rng rng(14);
-  const int n_out = 80;
-  for (const FormatId format : {FormatId::bf16, FormatId::q8_0})               // inputs as a row has them, and in halves
+  for (const FormatId format : {FormatId::bf16, FormatId::q8_0, FormatId::nvfp4})      // inputs as a row has them, in halves, and for wgmma
     for (const int d : {64, 576, 1024, 2112, 4096, 4160, 8192, 8256})
       for (const bool weighted : {true, false}) {
         if (!weighted && d != 576) continue;
+        const int n_out = format == FormatId::nvfp4 && d == 576 ? 30011 : d == 4096 ? 5000 : 80;      // several_wide.cu, rows for more blocks than tokens, and for fewer
         const auto w = encode(random_matrix(rng, n_out, d), format);
         const Matrix x = random_matrix(rng, 32, d), norm = random_matrix(rng, 1, d);
         auto backend = make_cuda_backend({.graphs = false});

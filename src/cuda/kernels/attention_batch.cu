@@ -136,8 +136,8 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
   extern __shared__ __align__(1024) std::byte memory[];
   start_dependents();
   const int kv_head = blockIdx.x, row = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-  const int position = step.positions[row];
-  const StepSeq& seq = step.seqs[step.seq_of[row]];
+  const StepSeq& seq = step.seqs[kRotates ? row : step.seq_of[row]];             // one trip to memory less before pages can be looked up, where every sequence has one row
+  const int position = kRotates ? seq.n_context - 1 : step.positions[row];
   const Seen seen = seen_by(op, position);
   const int copied_to = kRotates ? position : seen.to;
   const int first_tile = seen.from / kFlashTile, last_tile = position / kFlashTile;

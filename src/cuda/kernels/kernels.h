@@ -21,6 +21,7 @@ constexpr bool kHasSm90a = false;
 
 // Steps of up to so many tokens have kernels of their own: tokens are the 8 columns of one mma.
 constexpr int kFewTokens = 8;
+constexpr int kSeveralNormCols = 8192;
 constexpr int kMostPhases = 4;                                              // matmuls of one kernel
 constexpr int kSharedForOthers = 16 << 10;                                  // bytes of a multiprocessor's shared memory that most kernels leave to what runs beside them
 
@@ -49,11 +50,12 @@ struct Launch {
   int64_t matmul_scratch_bytes;
   std::byte* activated;                      // activated rows in bf16 between two matmuls: as rows for few tokens, as tiles for many
   int64_t activated_bytes;
+  Turnstile* normed_rows;                    // of norms that matmuls of several tokens make themselves; null: none
   std::byte* relays;                         // between the phases of a kernel (phases.h); null: none
   int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for, all but kSharedForOthers
   int compute_capability;                    // 90: sm_90
   bool even;                                 // the step's contexts are half as long as the longest, on average, or longer
-  bool single_rows;                          // every sequence has one row in this step
+  bool single_rows;                          // every sequence has one row in this step, that of its number
   int n_few_rows;                            // at least the rows of sequences with few rows in this step (kernels/flash.h); all rows, or a power of two
   Mark mark;                                 // left by kernels that put K and V into pages: once a layer
 };
@@ -109,7 +111,8 @@ bool few_tokens_follow(const Matmul& next, const Matmul& op, const Launch& launc
 bool few_tokens_occupy(const Matmul& op, const Launch& launch);                          // whether every team of warps has rows of it
 void matmul_few_tokens(std::span<const FewPhase> phases, const RelayWords& cleared, const Launch& launch);
 
-// The same for several tokens (sm_90a): `norm`, `x_bf16` and `bf16_out` are not for it. Its input is copied to matmul_scratch first, where it does not lie in lanes already.
+// The same for several tokens (sm_90a): `x_bf16` and `bf16_out` are not for it, and `norm` writes no out. Its input is copied to matmul_scratch first, where it does not lie in lanes already
+// or a norm makes it there (of up to kSeveralNormCols numbers a row).
 bool takes_several_tokens(const Matmul& op, const Launch& launch);
 void matmul_several_tokens(const Matmul& op, const Around& around, const Launch& launch);
 Lanes lanes_for(const Matmul& op, std::byte* data);                                  // how that matmul wants its input

@@ -149,51 +149,6 @@ __global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_con
     *reinterpret_cast<uint4*>(tiles + tile_place(t, 64 * (i / 8), n_units) / 128 * 128 + i % 8 * 16) = reinterpret_cast<const uint4*>(row_of_tiles)[i];
 }
 
-// The same before a matmul of several tokens, an rms norm straight into lanes, with nothing to add. A matmul of several tokens that comes first leaves some multiprocessors
-// empty (four of 132 with 4096 rows), and they take the 32 rows of a step as long as a thread has 32 registers: then the norm waits there with its weights, which lie in
-// shared memory for that, and the matmul after it finds the others free and fills its rings meanwhile. Eight blocks share a multiprocessor, so instructions behind the wait
-// count: there are 150.
-template <int kOwn>
-__global__ void __launch_bounds__(kNormThreads, kOwn <= 4 ? 8 : 4) norm_to_lanes_kernel(const __grid_constant__ AddNorm op, const __grid_constant__ Lanes lanes) {
-  constexpr int kStep = 4 * kNormThreads, kWarps = kNormThreads / 32;
-  __shared__ float sums[kWarps];
-  extern __shared__ float4 weights[];                                        // with their offset
-  start_dependents();
-  const int n = int(op.x.cols), first = 4 * int(threadIdx.x), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const bool has_last = first + (kOwn - 1) * kStep < n;                      // the last of its chunks; the others are there
-  const auto has = [&](int i) { return i + 1 < kOwn || has_last; };
-  float4* const own_weights = weights + threadIdx.x;
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i)
-    if (has(i)) {
-      const float4 w = reinterpret_cast<const float4*>(op.weight.data)[threadIdx.x + i * kNormThreads];
-      own_weights[i * kNormThreads] = {w.x + op.weight_offset, w.y + op.weight_offset, w.z + op.weight_offset, w.w + op.weight_offset};
-    }
-  const float4* const x = reinterpret_cast<const float4*>(op.x.data + blockIdx.x * op.x.stride) + threadIdx.x;
-  await_predecessors();
-  float4 own[kOwn];
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) own[i] = has(i) ? __ldcg(x + i * kNormThreads) : float4{0, 0, 0, 0};
-  float squares = 0;
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) squares = add_squares(squares, own[i]);
-  // As group_sum adds, less the zeros.
-  squares = warp_sum(squares);
-  if (lane == 0) sums[warp] = squares;
-  __syncthreads();
-  squares = sums[lane % kWarps];
-#pragma unroll
-  for (int d = kWarps / 2; d > 0; d /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, d);
-  const float factor = rms_factor(squares, n, op.eps);
-  std::byte* to = lanes.at(blockIdx.x, first);
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i, to += lanes.bytes_of(kStep))
-    if (has(i)) {
-      const float4 v = own[i], w = own_weights[i * kNormThreads];
-      lanes.put_four(to, {pack_bf16(v.x * factor * w.x, v.y * factor * w.y), pack_bf16(v.z * factor * w.z, v.w * factor * w.w)});
-    }
-}
-
 // A warp takes a head. Without mean and bias the bits are those of norm_head (lib/rotate.h).
 __global__ void head_norm_kernel(HeadNorm op) {
   follow();
@@ -278,11 +233,6 @@ void add_norm(const AddNorm& op, std::byte* tiles, const Lanes& lanes, const Lau
   if (op.out.rows == 0) return;
   if (tiles && norm_many_takes(op)) return norm_many(op, tiles, l);
   const int64_t n = op.x.cols, chunk = 4 * kNormThreads;
-  if (lanes.data && op.kind == NormKind::rms && op.weight && !op.bias && !op.pending && n <= 8 * chunk) {
-    constexpr decltype(&norm_to_lanes_kernel<1>) kernels[] = {norm_to_lanes_kernel<1>, norm_to_lanes_kernel<2>, norm_to_lanes_kernel<3>, norm_to_lanes_kernel<4>,
-                                                              norm_to_lanes_kernel<5>, norm_to_lanes_kernel<6>, norm_to_lanes_kernel<7>, norm_to_lanes_kernel<8>};
-    return launch_kernel(kernels[(n - 1) / chunk], op.out.rows, kNormThreads, int(n * 4), l.stream, op, lanes);
-  }
   const auto kernel = n <= chunk ? add_norm_kernel<1> : n <= 2 * chunk ? add_norm_kernel<2> : n <= 4 * chunk ? add_norm_kernel<4> : n <= 8 * chunk ? add_norm_kernel<8> : add_norm_kernel<16>;
   launch_kernel(kernel, op.out.rows, kNormThreads, tiles ? int((n + 63) / 64 * 128) : 0, l.stream, op, tiles, lanes);
 }

@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   const int n_steps = (f.n_units + kChains - 1) / kChains;
   start_dependents();
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kLeft; ++i) init_barrier(gates + i, 1), init_barrier(gates + kLeft + i, kOwnChains);
+    if constexpr (!L::kTogether)
+      for (int i = 0; i < kLeft; ++i) init_barrier(gates + i, 1), init_barrier(gates + kLeft + i, kOwnChains);
     for (int i = 0; i < L::kInputs; ++i) init_barrier(input_arrived + i, L::kTogether ? 1 + kGroups : 1), init_barrier(input_left + i, kConsumers);
     init_barrier(sent, 1), init_barrier(sums_there, kConsumers), init_barrier(sums_left, kConsumers);
     publish_barriers();
@@ -54,6 +55,12 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   __syncthreads();
   arrive_in_cluster();
 
+  const int n_inputs = f.n_places > cluster ? (f.n_places - cluster + n_clusters - 1) / n_clusters * n_steps : 0;      // steps, of all tiles of the block
+  const auto ask_input = [&](int step, int role, int slot) {
+    const int first = step * kChains + role * kOwnChains, n = min(max(f.n_units - first, 0), kOwnChains) * NT * 1024;
+    arrive_expecting(input_arrived + slot, n);
+    if (n > 0) copy_bulk(memory + L::kInputsAt + slot * L::kInputBytes, f.x + int64_t{first} * NT * 1024, n, input_arrived + slot);
+  };
   if (warp >= kConsumers) {
     shrink_registers<32>();
     if (lane == 0) {
@@ -98,21 +105,18 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       if (group > 0) {
         while (feed()) {}
       } else {
-        // The first also has the input, which is there once the kernel's predecessors are done.
-        int x_step = 0, x_slot = 0, x_role = rank, n_left = f.n_places > cluster ? (f.n_places - cluster + n_clusters - 1) / n_clusters * n_steps : 0;
-        uint32_t x_phase = 1;
+        // The first also has the input, but for the first of it.
+        int x_step = L::kInputs % n_steps, x_slot = 0, x_role = rank ^ (L::kInputs / n_steps & 1), n_left = n_inputs - L::kInputs;
+        uint32_t x_phase = 0;
         const auto feed_input = [&] {
           if (n_left-- <= 0) return;
           await_long(input_left + x_slot, x_phase);
-          const int first = x_step * kChains + x_role * kOwnChains, n = min(max(f.n_units - first, 0), kOwnChains) * NT * 1024;
-          arrive_expecting(input_arrived + x_slot, n);
-          if (n > 0) copy_bulk(memory + L::kInputsAt + x_slot * L::kInputBytes, f.x + int64_t{first} * NT * 1024, n, input_arrived + x_slot);
+          ask_input(x_step, x_role, x_slot);
           if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
           if (++x_step == n_steps) x_step = 0, x_role ^= 1;
         };
         for (int i = 0; i < kSlots; ++i) feed();
         await_predecessors();
-        for (int i = 0; i < L::kInputs; ++i) feed_input();
         for (bool more = true; more;) {
           for (int i = 0; i < L::kParts; ++i) more = feed();
           feed_input();
@@ -125,7 +129,19 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   }
 
   grow_registers<112>();
-  await_predecessors();
+  await_and_norm(f.norm, reinterpret_cast<float*>(memory + L::kSumsAt));
+  // The first inputs are asked for by a warp that waits for them and norms nothing: the one that copies is still at the first weights when the kernel's predecessors have been done for long.
+  constexpr int kNormWarps = kNormThreads / 32;
+  static_assert(kNormWarps < kConsumers);
+  if (warp == kNormWarps && lane == 0) {
+    await_rows(f.norm);
+#pragma unroll 1
+    for (int i = 0, step = 0, role = rank; i < min(L::kInputs, n_inputs); ++i) {
+      ask_input(step, role, i);
+      if (++step == n_steps) step = 0, role ^= 1;
+    }
+  }
+  __syncwarp();
   // A warp has a chain and the row tiles of a group; or, for wgmma, a row tile of the four that its warpgroup has, and RT chains.
   const int g = lane / 4, q = lane % 4, of_four = warp / 4 % (4 / RT);
   const int chain = kByWgmma<Unit> ? of_four * RT : warp % kOwnChains, tile = kByWgmma<Unit> ? warp / 4 / (4 / RT) * 4 + warp % 4 : warp / kOwnChains * RT, group = tile / RT;
@@ -366,6 +382,9 @@ void matmul_several_tokens(const Matmul& op, const Around& around, const Launch&
   f.n_units = (int(op.x.cols) + kUnit - 1) / kUnit;
   f.n_tokens = int(op.x.rows);
   f.x = around.x_lanes ? around.x_lanes : l.matmul_scratch;
+  if (const auto& norm = around.norm)
+    f.norm = {.x = norm->x.f32(), .stride = norm->x.stride / 4, .weight = norm->weight.data ? norm->weight.f32() : nullptr, .weight_offset = norm->weight_offset, .eps = norm->eps,
+              .cols = int(norm->x.cols), .n_rows = f.n_tokens, .lanes = lanes_for(op, l.matmul_scratch), .rows = l.normed_rows};
   f.out_lanes = around.out_lanes;
   if (around.activate) {
     f.activate = true;

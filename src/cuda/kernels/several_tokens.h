@@ -2,6 +2,7 @@
 #pragma once
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
+#include "cuda/kernels/several_norm.h"
 #include "cuda/lib/activation.h"
 #include "cuda/lib/async_copy.h"
 #include "cuda/lib/cluster.h"
@@ -20,6 +21,7 @@ struct Several {
   GemmPart part[3];                          // first_block: its first row tile
   int n_parts, n_tiles, n_units, n_tokens, n_places;      // n_places: tiles of a cluster
   const std::byte* x;                        // lib/lanes.h: NT groups
+  NormBefore norm;                           // that makes it
   Lanes out_lanes;                           // of what is activated; null: as rows
   bool activate;                             // part 0 is the gate, part 1 what it gates
   ActKind act;
@@ -132,9 +134,15 @@ __device__ inline void finish(const Several& f, const FourRows& rows, int token,
   float4 v = rows.scaled(sum);
   if (f.activate) {
     float gate[4] = {v.x, v.y, v.z, v.w};
-    if (f.act == ActKind::silu) act_all<ActKind::silu>(gate);
-    else
-      for (int j = 0; j < 4; ++j) gate[j] = act(f.act, gate[j]);
+    if (f.act == ActKind::silu) {
+      act_all<ActKind::silu>(gate);
+    } else {
+#pragma unroll 1
+      for (int j = 0; j < 4; ++j) {                                            // code for one number, which the next ones move up to
+        const float first = act(f.act, gate[0]);
+        gate[0] = gate[1], gate[1] = gate[2], gate[2] = gate[3], gate[3] = first;
+      }
+    }
     const float4 up = FourRows(f.part[1], rows.first).scaled(up_sum);
     v = {__fmul_rn(gate[0], up.x), __fmul_rn(gate[1], up.y), __fmul_rn(gate[2], up.z), __fmul_rn(gate[3], up.w)};
   }

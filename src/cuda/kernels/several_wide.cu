@@ -2,9 +2,9 @@
 // a fifth of the time, for the eight chains of a tile lie in 16 warps of two blocks. Here a place is w x 64 rows (w: 3 or 4) of one block, and a warp has all chains of its row tile: C at a time,
 // which are then added to the sum in order. So nothing is exchanged, gate and up of an 8B model (in nvfp4: 192 rows) are one place for each of 128 blocks, and its head six.
 //
-// It is bound by the instructions of its warps, three a scheduler, which issues in six of ten cycles. Of 73 a unit 48 decode it and four multiply. Hence code is laid out for a group of
+// It is bound by the instructions of its warps, three a scheduler, which issues in six of ten cycles. Of 69 a unit 48 decode it and four multiply. Hence code is laid out for a group of
 // slots (addresses are constants in it), a unit is one batch of wgmma (in halves, and with slots one by one: 82 to 102 instructions), descriptors stay in uniform registers (a value that was
-// exchanged within the warp is known to be the same in all its lanes: 62 instructions less in eight units), and of the copying warps one has the input and three the weights.
+// exchanged within the warp is known to be the same in all its lanes: 62 instructions less in eight units; added to as 64 bits, 34 less), and of the copying warps one has the input and three the weights.
 // Pairs of blocks that share the input of a place, each bringing half of it to both, gave nothing (head 112 us of 113): 4.9 TB/s from the second-level cache is not what binds.
 //
 // What does not fit this shape stays with several_tokens.cu. Blocks that share a place by their chains, and send each other sums through relays (lib/relay.h) instead of a pair's shared
@@ -16,6 +16,7 @@ namespace ridge::cuda::several {
 namespace {
 
 constexpr int kWideCopiers = 4;                                               // the first has the input, the others the weights
+constexpr int kEarly = 2;                                                     // steps of weights that are asked for before an input that is normed here: with more on their way, its rows come late
 
 // Chains at a time: as many as registers and, for units of 1 KB, shared memory have room for.
 template <class Unit, int W> constexpr int kAtOnce = W == 3 && Unit::kBytes < 1024 ? 4 : 2;
@@ -95,6 +96,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
     };
     if (copier == 0) {
       await_predecessors();
+      await_rows(f.norm);
       copy_all([](int) {},
                [&](int slot, int unit, int n) {
                  n *= NT * 1024;
@@ -106,6 +108,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
     constexpr int kApart = kWideCopiers - 1, kMost = (kTiles + kApart - 1) / kApart;      // row tiles: every third
     const int n_own = (kTiles - copier + kApart) / kApart;
     const uint64_t policy = read_once();
+    int n_early = f.norm.x ? kEarly + 1 : 0;
     const std::byte* tiles[kMost];
     copy_all(
         [&](int place) {
@@ -117,6 +120,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
           }
         },
         [&](int slot, int unit, int n) {
+          if (--n_early == 0) await_long(arrived, 0);                         // the others when the first step is there
           n *= Unit::kBytes;
           arrive_expecting(arrived + slot, n * n_own);
           if (n == 0) return;
@@ -129,7 +133,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
   }
 
   grow_registers<W == 3 ? 152 : 112>();
-  await_predecessors();
+  await_and_norm(f.norm, reinterpret_cast<float*>(memory + L::kSumsAt));
   using Own = Opened<Unit>;
   const int g = lane / 4, q = lane % 4, tile = warp;
   const std::byte* const ring = memory + L::kRingAt + tile * L::kTileBytes;
@@ -172,12 +176,12 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
         await(arrived + base, phase);
         held[0] = Own::open(ring + base * L::kSlotBytes, lane);
       };
-      const auto multiply = [&](uint32_t (&a)[4][4], float (&to)[NT][4], uint32_t b) {
+      const auto multiply = [&](uint32_t (&a)[4][4], float (&to)[NT][4], uint64_t b) {
 #pragma unroll
         for (int t = 0; t < 4; ++t) hold(a[t]);
         wgmma_fence();
 #pragma unroll
-        for (int t = 0; t < 4; ++t) wgmma_groups(to, a[t], wgmma_tile_at(b + 2 * t));
+        for (int t = 0; t < 4; ++t) wgmma_groups(to, a[t], b + 2 * t);
         wgmma_commit();
       };
       int before = -1;                                                         // the first slot of the group before
@@ -185,7 +189,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
       for (int group = 1; group <= n_full; ++group) {
         const int now = base;
         const std::byte* const units = ring + now * L::kSlotBytes;
-        const uint32_t b = __shfl_sync(0xffffffffu, inputs + now * (L::kInputBytes >> 4), 0);
+        const uint64_t b = wgmma_tile_at(__shfl_sync(0xffffffffu, inputs + now * (L::kInputBytes >> 4), 0));
         // While a unit is multiplied, the operands of the next are decoded, and the one after that is on its way to registers.
 #pragma unroll
         for (int u = 0; u < kGroupUnits; ++u) {
@@ -218,7 +222,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
             held[0] = Own::open(ring + (base + step) * L::kSlotBytes + c * Unit::kBytes, lane);
 #pragma unroll
             for (int t = 0; t < 4; ++t) Own::take(a[0][t], held[0], t);
-            multiply(a[0], acc[c], inputs + base * (L::kInputBytes >> 4) + u * (NT * 64));
+            multiply(a[0], acc[c], wgmma_tile_at(inputs) + base * (L::kInputBytes >> 4) + u * (NT * 64));
             wgmma_await<0>();
           }
           leave(base + step);
@@ -248,7 +252,8 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
     const WidePlace at(f, place, kTiles, own);
     const FourRows rows(f.part[at.which], at.tile * kTileRows + four % 4 * 4);
     const float* const from = sums + own * kTileRows + four % 4 * 4;
-#pragma unroll 4
+    // Rolled up: code that runs once has to be fetched first, and four copies of this were half of the kernel.
+#pragma unroll 1
     for (int token = threadIdx.x / n_fours; token < f.n_tokens; token += L::kMultiplying / n_fours) {
       const float4* const at = reinterpret_cast<const float4*>(from + token * L::kSumStride);
       finish(f, rows, token, *at, at[kTileRows / 4], before_of(f, rows, token));

@@ -109,6 +109,9 @@ __device__ inline void sync_threads_of(int id, int n_threads) { asm volatile("ba
 // Counted among them, without waiting.
 __device__ inline void arrive_among_threads(int id, int n_threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n_threads) : "memory"); }
 
+// Memory written by ordinary stores, or about to be read by copies after it was waited for: between the two.
+__device__ inline void fence_for_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
 // Shared memory written by ordinary stores or copy_chunk becomes visible to the tensor cores' own reads.
 __device__ inline void fence_for_wgmma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
