@@ -89,7 +89,7 @@ class Lowering {
     phased_.flush(launch_);
     const bool tiles = only_feeds_gemm(op.out, i);
     const Lanes lanes = lanes_of(op.out, i, launch_.matmul_scratch);
-    if (lanes.data && op.kind == NormKind::rms && !op.bias && !rest.pending && op.x.cols <= kSeveralNormCols && launch_.normed_rows) return 1 + emit_few(*m, i + 1, &rest);
+    if (lanes.data && op.kind == NormKind::rms && !op.bias && !rest.pending && op.x.cols <= kSeveralNormCols) return 1 + emit_few(*m, i + 1, &rest);
     add_norm(rest, tiles ? launch_.matmul_scratch : nullptr, lanes, launch_);
     if (tiles) tiled_ = op.out.data, tiles_ = launch_.matmul_scratch;
     return 1;

@@ -21,7 +21,7 @@ constexpr bool kHasSm90a = false;
 
 // Steps of up to so many tokens have kernels of their own: tokens are the 8 columns of one mma.
 constexpr int kFewTokens = 8;
-constexpr int kSeveralNormCols = 8192;
+constexpr int kSeveralNormCols = 8192;                                      // of a norm that a matmul of several tokens makes itself, at most
 constexpr int kMostPhases = 4;                                              // matmuls of one kernel
 constexpr int kSharedForOthers = 16 << 10;                                  // bytes of a multiprocessor's shared memory that most kernels leave to what runs beside them
 
@@ -50,7 +50,7 @@ struct Launch {
   int64_t matmul_scratch_bytes;
   std::byte* activated;                      // activated rows in bf16 between two matmuls: as rows for few tokens, as tiles for many
   int64_t activated_bytes;
-  Turnstile* normed_rows;                    // of norms that matmuls of several tokens make themselves; null: none
+  Turnstile* normed_rows;                    // of norms that matmuls of several tokens make themselves; null before sm_90, which has none
   std::byte* relays;                         // between the phases of a kernel (phases.h); null: none
   int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for, all but kSharedForOthers
   int compute_capability;                    // 90: sm_90
