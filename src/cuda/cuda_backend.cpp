@@ -320,7 +320,7 @@ class CudaBackend final : public Backend {
     };
     if (const auto* a = std::get_if<PagedAttention>(&op)) grow(launch_.attention_scratch, launch_.attention_scratch_bytes, attention_scratch_needed(*a, launch_));
     if (const auto* m = std::get_if<Matmul>(&op)) grow(launch_.matmul_scratch, launch_.matmul_scratch_bytes, tiles_bytes(m->x.rows, m->x.cols));
-    if (const auto* a = std::get_if<Activate>(&op)) grow(launch_.activated, launch_.activated_bytes, a->out.rows <= kFewTokens ? a->out.rows * round_up(a->out.cols, 64) * 2 : tiles_bytes(a->out.rows, a->out.cols));
+    if (const auto* a = std::get_if<Activate>(&op)) grow(launch_.activated, launch_.activated_bytes, tiles_bytes(a->out.rows, a->out.cols));
   }
 
   CudaOptions options_;

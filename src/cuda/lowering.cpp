@@ -37,7 +37,7 @@ class Lowering {
   size_t emit(const RopeAngles& op, size_t) { return rope_angles(op, launch_), 1; }
   size_t emit(const PagedAttention& op, size_t i) {
     if (batch_attention_takes(op, launch_)) return batch_attention(op, lanes_of(op.out, i, launch_.matmul_scratch), launch_), 1;
-    if (decode_attention_takes(op, launch_)) return decode_attention(op, launch_), 1;
+    if (decode_attention_takes(op, launch_)) return decode_attention(op, lanes_of(op.out, i, launch_.matmul_scratch), launch_), 1;
     const bool tiles = attention_tiles(op, launch_) && only_feeds_gemm(op.out, i);
     PagedAttention as_it_lies = op;
     if (rounded_ == op.q.data) as_it_lies.q.format = op.kv.planes[0].format;
@@ -71,7 +71,7 @@ class Lowering {
     const bool joined = a && op.k && a->q.data == op.q.data && a->q.rows == op.q.rows && a->n_heads == op.n_heads && a->n_kv_heads == op.n_kv_heads && a->head_dim == op.head_dim &&
                         a->kv.base == op.kv.base && a->kv.offsets == op.kv.offsets && a->kv.group == op.kv.group;
     if (joined && batch_attention_rotates(*a, op, launch_)) return batch_attention(*a, op, q_norm, k_norm, lanes_of(a->out, i + 1, launch_.matmul_scratch), launch_), 2;
-    if (joined && a->q.rows <= kFewTokens && decode_attention_takes(*a, launch_)) return decode_attention(*a, op, q_norm, k_norm, launch_), 2;
+    if (joined && a->q.rows <= kFewTokens && decode_attention_takes(*a, launch_)) return decode_attention(*a, op, q_norm, k_norm, lanes_of(a->out, i + 1, launch_.matmul_scratch), launch_), 2;
     // Attention of many rows alone (attention_tiles) takes rounded queries.
     const bool rounds = a && a->q.data == op.q.data && a->q.rows == op.q.rows && a->q.stride == op.q.stride && a->n_heads == op.n_heads && a->head_dim == op.head_dim &&
                         a->kv.planes[0].format == op.kv.planes[0].format && attention_tiles(*a, launch_) && rope_rounds_queries(op, launch_) && !is_read_from(ops_, i + 2, op.q);

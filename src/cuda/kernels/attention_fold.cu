@@ -11,7 +11,7 @@ namespace {
 
 // One warp folds a head of a row: tiles in order, all of kFoldFewTiles on their way at once.
 template <int kDim>
-__global__ void __launch_bounds__(32) fold_few_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, const float* partial, int n_tiles) {
+__global__ void __launch_bounds__(32) fold_few_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Lanes lanes, const __grid_constant__ StepView step, const float* partial, int n_tiles) {
   start_dependents();
   constexpr int kOwn = kDim / 64;                                            // pairs a lane
   const int head = blockIdx.x, row = blockIdx.y, lane = threadIdx.x;
@@ -42,13 +42,19 @@ __global__ void __launch_bounds__(32) fold_few_kernel(const __grid_constant__ Pa
   const float norm = norm_of(m, l, factor, sinks ? sinks + head : nullptr);
   float* out = reinterpret_cast<float*>(op.out.data + row * op.out.stride) + head * kDim;
 #pragma unroll
-  for (int i = 0; i < kOwn; ++i) *reinterpret_cast<float2*>(out + i * 64 + 2 * lane) = {__fmul_rn(o[i].x, norm), __fmul_rn(o[i].y, norm)};
+  for (int i = 0; i < kOwn; ++i) {
+    const float2 v{__fmul_rn(o[i].x, norm), __fmul_rn(o[i].y, norm)};
+    const int d = i * 64 + 2 * lane;
+    if (lanes.data) *reinterpret_cast<__nv_bfloat162*>(lanes.at(row, head * kDim + d)) = __float22bfloat162_rn(v);
+    else *reinterpret_cast<float2*>(out + d) = v;
+  }
 }
 
 // A block folds 32 dimensions of a head of a row, all tiles of 32k positions at once. The factors come from the tiles' running maximum, which a scan gives to all
 // of them together; then a warp adds the tiles in order.
 constexpr int kFoldThreads = 256;
-__global__ void __launch_bounds__(kFoldThreads) fold_many_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, const float* partial, int n_tiles) {
+__global__ void __launch_bounds__(kFoldThreads) fold_many_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Lanes lanes, const __grid_constant__ StepView step, const float* partial,
+                                                                int n_tiles) {
   __shared__ __align__(16) float values[kFoldThreads][32];
   __shared__ float2 factors[kFoldThreads];
   __shared__ float sums[kFoldThreads], tops[kFoldThreads / 32];
@@ -97,16 +103,19 @@ __global__ void __launch_bounds__(kFoldThreads) fold_many_kernel(const __grid_co
   }
   if (warp > 0) return;
   const float norm = norm_of(m, l, factor, sinks ? sinks + head : nullptr);
-  reinterpret_cast<float*>(op.out.data + row * op.out.stride)[head * op.head_dim + first_dim + lane] = __fmul_rn(o, norm);
+  const int at = head * op.head_dim + first_dim + lane;
+  const float v = __fmul_rn(o, norm);
+  if (lanes.data) lanes.put(row, at, v);
+  else reinterpret_cast<float*>(op.out.data + row * op.out.stride)[at] = v;
 }
 
 }  // namespace
 
-void fold_tiles(const PagedAttention& op, int n_tiles, const Launch& l) {
+void fold_tiles(const PagedAttention& op, int n_tiles, const Lanes& lanes, const Launch& l) {
   const float* const partial = l.attention_scratch;
-  if (n_tiles > kFoldFewTiles) return launch_kernel(fold_many_kernel, dim3(op.n_heads, op.head_dim / 32, op.q.rows), kFoldThreads, 0, l.stream, op, l.step, partial, n_tiles);
+  if (n_tiles > kFoldFewTiles) return launch_kernel(fold_many_kernel, dim3(op.n_heads, op.head_dim / 32, op.q.rows), kFoldThreads, 0, l.stream, op, lanes, l.step, partial, n_tiles);
   with_form(op, [&]<class T, int kDim>(T, std::integral_constant<int, kDim>) {
-    launch_kernel(fold_few_kernel<kDim>, dim3(op.n_heads, op.q.rows), 32, 0, l.stream, op, l.step, partial, n_tiles);
+    launch_kernel(fold_few_kernel<kDim>, dim3(op.n_heads, op.q.rows), 32, 0, l.stream, op, lanes, l.step, partial, n_tiles);
   });
 }
 

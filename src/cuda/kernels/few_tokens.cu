@@ -387,13 +387,11 @@ bool describe(Few& f, const Matmul& op, const Around& around, const Launch& l) {
 template <class Unit>
 constexpr bool kHasPhases = Plan<Unit>::kRuns > 0;
 
-const Weight& first_of(const Matmul& op) { return *(op.w[0] ? op.w[0] : op.w[1] ? op.w[1] : op.w[2]); }
-
 }  // namespace
 
 bool takes_few_tokens(const Matmul& op, const Launch& l) {
   Few f;
-  return describe(f, op, {}, l);
+  return describe(f, op, {}, l) && !several_tokens_gain(op, l);
 }
 
 bool few_tokens_phased(const Matmul& op) {

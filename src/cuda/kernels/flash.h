@@ -21,6 +21,6 @@ void flash_many_rows(const PagedAttention& op, std::byte* tiles, const Launch& l
 
 // The second kernel of decode_attention.
 constexpr int kFoldFewTiles = 8;                                            // a thread holds those of a head at once; a cluster that folds its own has no more blocks
-void fold_tiles(const PagedAttention& op, int n_tiles, const Launch& launch);
+void fold_tiles(const PagedAttention& op, int n_tiles, const Lanes& lanes, const Launch& launch);
 
 }  // namespace ridge::cuda

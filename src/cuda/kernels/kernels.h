@@ -114,18 +114,19 @@ void matmul_few_tokens(std::span<const FewPhase> phases, const RelayWords& clear
 // The same for several tokens (sm_90a): `x_bf16` and `bf16_out` are not for it, and `norm` writes no out. Its input is copied to matmul_scratch first, where it does not lie in lanes already
 // or a norm makes it there (of up to kSeveralNormCols numbers a row).
 bool takes_several_tokens(const Matmul& op, const Launch& launch);
+bool several_tokens_gain(const Matmul& op, const Launch& launch);                    // whether it takes less time than as one of few
 void matmul_several_tokens(const Matmul& op, const Around& around, const Launch& launch);
 Lanes lanes_for(const Matmul& op, std::byte* data);                                  // how that matmul wants its input
 void input_in_lanes(const Lanes& out, const Tensor& x, const Launch& launch);
 
 // The same for a step of few rows in all, in less time; paged_attention's scratch is enough.
 bool decode_attention_takes(const PagedAttention& op, const Launch& launch);
-void decode_attention(const PagedAttention& op, const Launch& launch);
+void decode_attention(const PagedAttention& op, const Lanes& lanes, const Launch& launch);     // lanes: its out, and nowhere else
 // With what comes before it, where q and the KV are those of `rope`: norms of heads (null: none), rotation, storing.
-void decode_attention(const PagedAttention& op, const RopeStore& rope, const HeadNorm* q_norm, const HeadNorm* k_norm, const Launch& launch);
+void decode_attention(const PagedAttention& op, const RopeStore& rope, const HeadNorm* q_norm, const HeadNorm* k_norm, const Lanes& lanes, const Launch& launch);
 // And for a step of many sequences with few rows each; no scratch.
 bool batch_attention_takes(const PagedAttention& op, const Launch& launch);
-void batch_attention(const PagedAttention& op, const Lanes& lanes, const Launch& launch);     // lanes: its out, and nowhere else
+void batch_attention(const PagedAttention& op, const Lanes& lanes, const Launch& launch);
 // With what comes before it, as above, for heads that rotate whole and by halves.
 bool batch_attention_rotates(const PagedAttention& op, const RopeStore& rope, const Launch& launch);
 void batch_attention(const PagedAttention& op, const RopeStore& rope, const HeadNorm* q_norm, const HeadNorm* k_norm, const Lanes& lanes, const Launch& launch);

@@ -13,6 +13,9 @@
 // What a warp does beside decoding counts: schedulers issue in six of ten cycles, and 45 of a unit's 98 instructions were neither decoding nor products, and warps that copy took one in
 // eight of all while they asked whether a slot is free. So rings have as many slots, a step's weights and input arrive at one gate and leave by one, units are taken two by two, and those that wait sleep (await_long).
 //
+// Where a warp has one chain and the input is of few tokens, a step has two units of it (kDeep): half as many gates give 2.5 to 3.7 % more tokens at batches of 8, 12 and 16. (With three such steps in
+// the ring, which is what 32 tokens leave room for, there was no difference.)
+//
 // Where it has many rows, several_wide.cu takes less time in nvfp4, mxfp4 and fp8 (way_of).
 //
 // When a tile is done, the block with the first chains adds them up in order and sends the sum to the other, which adds its own, chain after chain: the same arithmetic as for
@@ -34,7 +37,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   using L = Layout<Unit, RT, NT>;
   extern __shared__ __align__(1024) std::byte memory[];
   Barrier* const gates = reinterpret_cast<uint64_t*>(memory + L::kGatesAt);
-  constexpr int kSlots = L::kSlots, kLeft = kGroups * kSlots;                 // [group][slot] arrived, then left
+  constexpr int kSlots = L::kSlots, kDeep = L::kDeep, kLeft = kGroups * kSlots;      // [group][slot] arrived, then left
   Barrier* const input_arrived = gates + 2 * kLeft;
   Barrier* const input_left = input_arrived + L::kInputs;
   Barrier* const sent = input_left + L::kInputs;                             // the other block's sums to this one
@@ -43,7 +46,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);        // the compiler sees that a warp agrees on it
   const int lane = __shfl_xor_sync(0xffffffffu, int(threadIdx.x % 32), 31) ^ 31;      // itself, by a way that the assembler does not go again in every round
   const int rank = blockIdx.x % kCluster, cluster = blockIdx.x / kCluster, n_clusters = gridDim.x / kCluster;
-  const int n_steps = (f.n_units + kChains - 1) / kChains;
+  const int n_steps = (f.n_units + kDeep * kChains - 1) / (kDeep * kChains);
   start_dependents();
   if (threadIdx.x == 0) {
     if constexpr (!L::kTogether)
@@ -56,10 +59,15 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   arrive_in_cluster();
 
   const int n_inputs = f.n_places > cluster ? (f.n_places - cluster + n_clusters - 1) / n_clusters * n_steps : 0;      // steps, of all tiles of the block
+  const auto first_unit = [](int step, int role) { return step * (kDeep * kChains) + role * kOwnChains; };      // of a block's in a step
+  const auto n_own_units = [&](int first) { return min(max(f.n_units - first, 0), kOwnChains); };
   const auto ask_input = [&](int step, int role, int slot) {
-    const int first = step * kChains + role * kOwnChains, n = min(max(f.n_units - first, 0), kOwnChains) * NT * 1024;
-    arrive_expecting(input_arrived + slot, n);
-    if (n > 0) copy_bulk(memory + L::kInputsAt + slot * L::kInputBytes, f.x + int64_t{first} * NT * 1024, n, input_arrived + slot);
+    const int first = first_unit(step, role);
+    arrive_expecting(input_arrived + slot, (n_own_units(first) + (kDeep > 1 ? n_own_units(first + kChains) : 0)) * (NT * 1024));
+#pragma unroll
+    for (int d = 0; d < kDeep; ++d)
+      if (const int n = n_own_units(first + d * kChains) * (NT * 1024); n > 0)
+        copy_bulk(memory + L::kInputsAt + slot * L::kInputBytes + d * (kOwnChains * NT * 1024), f.x + int64_t{first + d * kChains} * NT * 1024, n, input_arrived + slot);
   };
   if (warp >= kConsumers) {
     shrink_registers<32>();
@@ -85,12 +93,15 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         Barrier* const arrived = L::kTogether ? input_arrived + slot : gate;
         await_long(L::kTogether ? input_left + slot : gate + kLeft, phase);
         std::byte* const to = memory + L::kRingsAt + (group * kSlots + slot) * L::kSlotBytes;
-        const int n = min(max(f.n_units - step * kChains - role * kOwnChains, 0), kOwnChains) * Unit::kBytes;
-        arrive_expecting(arrived, n * L::kSlotTiles);
-        if (n > 0) {
+        const int first = first_unit(step, role);
+        arrive_expecting(arrived, (n_own_units(first) + (kDeep > 1 ? n_own_units(first + kChains) : 0)) * Unit::kBytes * L::kSlotTiles);
+#pragma unroll
+        for (int d = 0; d < kDeep; ++d) {
+          const int n = n_own_units(first + d * kChains) * Unit::kBytes;
+          if (n == 0) continue;
 #pragma unroll
           for (int r = 0; r < RT; ++r)
-            if (r / L::kSlotTiles == part) copy_bulk(to + r % L::kSlotTiles * kOwnChains * Unit::kBytes, units[r] + int64_t{step} * kChains * Unit::kBytes, n, arrived, policy);
+            if (r / L::kSlotTiles == part) copy_bulk(to + (r % L::kSlotTiles + d) * kOwnChains * Unit::kBytes, units[r] + int64_t{step * kDeep + d} * kChains * Unit::kBytes, n, arrived, policy);
         }
         if (++slot == kSlots) slot = 0, phase ^= 1;
         if (++part == L::kParts) {
@@ -173,31 +184,34 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       if (lane == 0) arrive(input_left + x_slot);
       if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
     };
-    const int n_own = has_tile ? max(f.n_units - role * kOwnChains - chain + kChains - 1, 0) / kChains : 0;     // steps that the chain has a unit in: all, or all but the last
+    const int n_of_chain = has_tile ? max(f.n_units - role * kOwnChains - chain + kChains - 1, 0) / kChains : 0;      // units
+    const int n_own = (n_of_chain + kDeep - 1) / kDeep;                          // steps that the chain has a unit in: all, or all but the last
     const auto multiply = [&]([[maybe_unused]] int first, int n) {
       if constexpr (kByWgmma<Unit>) {
-        // Units two by two: the two chains of a step or, where a warp has one, those of two steps. While a half of a unit is multiplied, the operands of the next are decoded.
+        // Units two by two: those of the two chains that a warp has or, where it has one, two of it. While a half of a unit is multiplied, the operands of the next are decoded.
         static_assert(L::kSlotTiles == RT && RT <= 2);
+        constexpr bool kPairs = RT == 2 || kDeep == 2;                           // both of a step
         using Own = Opened<Unit>;
         typename Own::Held held[2];
         uint32_t a[2][2][4];
         int before = -1;                                                         // the slot of the step before
-        const auto open = [&](int c) { return Own::open(ring + slot * L::kSlotBytes + c * Unit::kBytes, lane); };
+        const auto open = [&](int nth) { return Own::open(ring + slot * L::kSlotBytes + nth * (RT == 2 ? 1 : kOwnChains) * Unit::kBytes, lane); };
         const auto multiply_unit = [&](auto nth_of_two, bool more) {
-          constexpr int kNth = nth_of_two, c = RT == 2 ? kNth : 0;
+          constexpr int kNth = nth_of_two, c = RT == 2 ? kNth : 0, kOfStep = kPairs ? kNth : 0;
+          constexpr bool kLast = kPairs ? kNth == 1 : true;                      // of its step
           const int now = slot;
-          const uint64_t b = inputs + uint32_t(now * (L::kInputBytes >> 4) + c * (NT * 64));
-          if (c + 1 == RT) {
+          const uint64_t b = inputs + uint32_t(now * (L::kInputBytes >> 4) + kOfStep * (RT == 2 ? 1 : kOwnChains) * (NT * 64));
+          if (kLast) {
             if (++slot == kSlots) slot = 0, phase ^= 1;
           }
           if (more) {
-            if (c + 1 == RT) await(arrived + slot, phase);
-            held[1 - kNth] = open((c + 1) % RT);
+            if (kLast) await(arrived + slot, phase);
+            held[1 - kNth] = open(kLast ? 0 : 1);
           }
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             wgmma_await<1>();                                                    // the same half of the unit before has been multiplied, and with the second half all of that unit
-            if (c == 0 && h == 1 && before >= 0 && lane == 0) arrive(input_left + before);
+            if (kOfStep == 0 && h == 1 && before >= 0 && lane == 0) arrive(input_left + before);
 #pragma unroll
             for (int t = 0; t < 2; ++t) Own::take(a[h][t], held[kNth], 2 * h + t);
             wgmma_fence();
@@ -205,13 +219,14 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
             for (int t = 0; t < 2; ++t) wgmma_groups(acc[c], a[h][t], b + 2 * (2 * h + t));
             wgmma_commit();
           }
-          if (c + 1 == RT) before = now;
+          if (kLast) before = now;
         };
         using First = std::integral_constant<int, 0>;
         using Second = std::integral_constant<int, 1>;
-        const bool alone = RT == 2 && n > 0 && (first + n - 1) * kChains + role * kOwnChains + chain + 1 >= f.n_units;      // the last step has a unit of the first chain only
-        const int n_pairs = RT == 2 ? n - alone : n / 2;
-        const bool rest = RT == 2 ? alone : n % 2 > 0;
+        // The last step may have one unit only: of the first chain, or the chain's last.
+        const bool alone = n > 0 && (RT == 2 ? (first + n - 1) * kChains + role * kOwnChains + chain + 1 >= f.n_units : (first + n) * kDeep > n_of_chain);
+        const int n_pairs = kPairs ? n - alone : n / 2;
+        const bool rest = kPairs ? alone : n % 2 > 0;
         if (n > 0) {
           await(arrived + slot, phase);
           held[0] = open(0);
@@ -222,8 +237,8 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
           multiply_unit(Second{}, pair < n_pairs || rest);
         }
         if (rest) {
-          multiply_unit(First{}, RT == 2);
-          if (RT == 2) {
+          multiply_unit(First{}, false);
+          if (kPairs) {
             before = slot;
             if (++slot == kSlots) slot = 0, phase ^= 1;
           }
@@ -366,19 +381,23 @@ bool takes_several_tokens(const Matmul& op, const Launch& l) {
   return first != nullptr;
 }
 
+// Twelve layers of an 8B model, tokens/s of batches of 5, 6, 7 and 8 as several and as few: nvfp4 6,393, 7,566, 8,664 and 9,566 of 6,794, 7,707, 8,325 and 9,269; fp8 4,935, 5,852, 6,779 and 7,419 of
+// 4,986, 5,856, 6,507 and 7,222.
+bool several_tokens_gain(const Matmul& op, const Launch& l) {
+  constexpr int kFrom = 7;
+  return op.x.rows >= kFrom && takes_several_tokens(op, l) && with_unit(first_of(op), [](auto unit) { return kByWgmma<decltype(unit)>; });
+}
+
 Lanes lanes_for(const Matmul& op, std::byte* data) {
-  const auto first = std::find_if(op.w.begin(), op.w.end(), [](const Weight* w) { return w != nullptr; });
-  return {data, op.x.rows <= 16 ? 2 : 4, takes_halves(**first), with_unit(**first, [](auto unit) { return kByWgmma<decltype(unit)>; })};
+  const Weight& first = first_of(op);
+  const bool by_wgmma = with_unit(first, [](auto unit) { return kByWgmma<decltype(unit)>; });
+  return {data, by_wgmma && op.x.rows <= 8 ? 1 : op.x.rows <= 16 ? 2 : 4, takes_halves(first), by_wgmma};
 }
 
 void matmul_several_tokens(const Matmul& op, const Around& around, const Launch& l) {
   Several f{};
-  const Weight* first = nullptr;
-  for (int i = 0; i < 3; ++i) {
-    if (!op.w[i]) continue;
-    if (!first) first = op.w[i];
-    f.part[f.n_parts++] = part_from(op, i);
-  }
+  for (int i = 0; i < 3; ++i)
+    if (op.w[i]) f.part[f.n_parts++] = part_from(op, i);
   f.n_units = (int(op.x.cols) + kUnit - 1) / kUnit;
   f.n_tokens = int(op.x.rows);
   f.x = around.x_lanes ? around.x_lanes : l.matmul_scratch;
@@ -399,8 +418,10 @@ void matmul_several_tokens(const Matmul& op, const Around& around, const Launch&
   }
   const Lanes lanes = lanes_for(op, l.matmul_scratch);
   if (!around.x_lanes) input_in_lanes(lanes, op.x, l);
-  with_unit(*first, [&](auto unit) {
+  with_unit(first_of(op), [&](auto unit) {
     using Unit = decltype(unit);
+    if constexpr (kByWgmma<Unit>)
+      if (lanes.n_groups == 1) return by_rows<Unit, 1>(f, l);
     if (lanes.n_groups == 2) by_rows<Unit, 2>(f, l);
     else by_rows<Unit, 4>(f, l);
   });

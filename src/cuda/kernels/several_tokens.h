@@ -42,8 +42,9 @@ template <class Unit> void wide(const Several& f, int w, int n_groups, const Lau
 template <class Unit, int RT, int NT>
 struct Layout {
   static constexpr bool kTogether = kByWgmma<Unit>;
+  static constexpr int kDeep = kTogether && RT == 1 && NT <= 2 ? 2 : 1;       // units of a chain in a step
   static constexpr int kSlotTiles = Unit::kBytes >= 1024 && !kTogether ? 1 : RT, kParts = RT / kSlotTiles;
-  static constexpr int kSlotBytes = kSlotTiles * kOwnChains * Unit::kBytes, kInputBytes = kOwnChains * NT * 1024;
+  static constexpr int kSlotBytes = kSlotTiles * kDeep * kOwnChains * Unit::kBytes, kInputBytes = kDeep * kOwnChains * NT * 1024;
   static constexpr int kRows = kGroups * RT * kTileRows, kSumStride = kRows + 4, kSumBytes = NT * 8 * kSumStride * 4;
   static constexpr int kGates = kTogether && RT == 2 && NT == 4 ? 512 : 1024, kForRings = kShared - kGates - (kOwnChains + 1) * kSumBytes;
   static constexpr int kStepFit = kForRings / (kGroups * kSlotBytes + kInputBytes), kSteps = kStepFit < 8 ? kStepFit : 8;

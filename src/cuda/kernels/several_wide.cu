@@ -277,7 +277,8 @@ void launch(Several f, const Launch& l) {
 
 template <class Unit>
 void wide(const Several& f, int w, int n_groups, const Launch& l) {
-  if (n_groups == 2) w == 3 ? launch<Unit, 3, 2>(f, l) : launch<Unit, 4, 2>(f, l);
+  if (n_groups == 1) w == 3 ? launch<Unit, 3, 1>(f, l) : launch<Unit, 4, 1>(f, l);
+  else if (n_groups == 2) w == 3 ? launch<Unit, 3, 2>(f, l) : launch<Unit, 4, 2>(f, l);
   else w == 3 ? launch<Unit, 3, 4>(f, l) : launch<Unit, 4, 4>(f, l);
 }
 template void wide<Nvfp4Unit>(const Several&, int, int, const Launch&);

@@ -1,6 +1,7 @@
 // The input of a matmul for several tokens (kernels/several_tokens.cu): bf16 in the order in which lanes take it, [unit][group of 8 tokens][half of a lane's 16 inputs][lane]
 // 16 bytes; or, where wgmma takes it, [unit][token] 128 bytes, in the order and swizzled as lib/tiles.h says. Whoever makes the input may write it here at once, where it is whole units; tokens that pad the last group may hold anything, since no other token sees them.
 #pragma once
+#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include <cstddef>
@@ -22,6 +23,7 @@ struct Lanes {
     const uint32_t in_unit = k % 64, q = halves ? in_unit % 32 / 8 : in_unit / 16, h = halves ? in_unit / 32 : in_unit % 16 / 8;
     return data + ((((int64_t{k / 64} * n_groups + token / 8) * 2 + h) * 8 + token % 8) * 4 + q) * 16 + 2 * (k % 8);
   }
+  __device__ void put(uint32_t token, uint32_t k, float v) const { *reinterpret_cast<__nv_bfloat16*>(at(token, k)) = __float2bfloat16_rn(v); }
   // Inputs k to k + 3 (k a multiple of four) at the place of k.
   __device__ void put_four(std::byte* at, uint2 v) const {
     if (!rows) *reinterpret_cast<uint2*>(at) = v;

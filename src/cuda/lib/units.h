@@ -9,6 +9,7 @@ constexpr int kScaleBlock = 128;                                            // i
 
 inline bool has_block_scales(const Weight& w) { return w.format == FormatId::fp8_e4m3 && w.arithmetic.k_block == kScaleBlock; }
 inline bool same_unit(const Weight& a, const Weight& b) { return a.format == b.format && a.arithmetic.x == b.arithmetic.x && has_block_scales(a) == has_block_scales(b); }
+inline const Weight& first_of(const Matmul& op) { return *(op.w[0] ? op.w[0] : op.w[1] ? op.w[1] : op.w[2]); }
 // Whether its inputs are taken in two halves (lane_input).
 inline bool takes_halves(const Weight& w) { return w.format == FormatId::q8_0 || w.format == FormatId::q4_0 || w.format == FormatId::q4_1; }
 

@@ -75,8 +75,11 @@ __device__ inline void end_block(int n) {
   RIDGE_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define RIDGE_NAMES_80 RIDGE_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 
-// For 16 and 32 tokens, by groups of eight: d[n] as mma_bf16 has it.
+// For 8, 16 and 32 tokens, by groups of eight: d[n] as mma_bf16 has it.
 #define RIDGE_GROUP(n) "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
+__device__ inline void wgmma_groups(float (&d)[1][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 1, 1, 1, 0;" : RIDGE_GROUP(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
 __device__ inline void wgmma_groups(float (&d)[2][4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, 1, 1, 1, 0;"
                : RIDGE_GROUP(0), RIDGE_GROUP(1)
