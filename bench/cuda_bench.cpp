@@ -1,5 +1,6 @@
 // The CUDA matmuls at the shapes of a real model: bandwidth and arithmetic rate against the limits of the same run, and the error against a plain computation of
-// the same rounded numbers. Weights rotate through more memory than the cache holds.
+// the same rounded numbers. Weights rotate through more memory than the cache holds. "layer" is all that a layer has but its attention, as a model runs it: norms, seven weights in four matmuls,
+// activation and sums, each over what the one before has made; o takes q.
 //   bench_cuda [tokens...] [formats...] [weights...]      names leave out the others
 #include <algorithm>
 #include <chrono>
@@ -34,6 +35,70 @@ std::vector<std::byte> random_codes(FormatId id, int64_t rows, int64_t cols, std
   return out;
 }
 
+// Seconds that a step of these ops takes, at best, from the third time on, when it is a graph.
+double best_of(Backend& backend, const Step& step, const std::vector<Op>& ops) {
+  double best = 1e9;
+  for (int repeat = 0; repeat < 8; ++repeat) {
+    const auto start = std::chrono::steady_clock::now();
+    backend.begin(step);
+    for (const Op& op : ops) backend.run(op);
+    backend.end();
+    if (repeat >= 2) best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
+
+Step plain_step(int n_tokens) {
+  Step step({.max_tokens = n_tokens, .max_seqs = 1, .max_logits = 1, .max_pages = 1});
+  step.clear();
+  for (int t = 0; t < n_tokens; ++t) step.add_token(0, t, 0, false);
+  return step;
+}
+
+void print_row(FormatId id, const char* what, int n_tokens, double seconds, double bytes, double products, double bandwidth, const std::string& error) {
+  std::printf("| %s | %s | %d | %.1f | %.2f | %.2f | %.0f | %s |\n", std::string(format(id).name).c_str(), what, n_tokens, seconds * 1e6, bytes / seconds / 1e12, bytes / seconds / bandwidth,
+              2 * products * n_tokens / seconds / 1e12, error.c_str());
+  std::fflush(stdout);
+}
+
+void run_layers(FormatId id, const std::vector<int>& token_counts, double bandwidth, std::mt19937& rng) {
+  constexpr int kLayers = 16, kModel = 4096, kKv = 1024, kMlp = 12288;
+  auto backend = make_cuda_backend({});
+  int64_t bytes = 0, products = 0;
+  const auto weights = [&](const char* name, int64_t rows, int64_t cols) {
+    const std::vector<std::byte> codes = random_codes(id, rows, cols, rng);
+    const StoredWeight stored{.name = name, .format = id, .rows = rows, .cols = cols, .codes = view(const_cast<std::byte*>(codes.data()), id, rows, cols)};
+    std::vector<Weight> made;
+    for (int i = 0; i < kLayers; ++i) made.push_back(backend->prepare(stored, {}));
+    bytes += row_bytes(id, cols) * rows, products += rows * cols;
+    return made;
+  };
+  const auto q = weights("q", kModel, kModel), k = weights("k", kKv, kModel), v = weights("v", kKv, kModel), o = weights("o", kModel, kModel), gate = weights("gate", kMlp, kModel),
+             up = weights("up", kMlp, kModel), down = weights("down", kModel, kMlp);
+  const std::vector<float> ones(kModel, 1.0f);
+  const Tensor norm = backend->upload(ones.data(), kModel);
+  for (const int n : token_counts) {
+    std::vector<float> values(size_t(n) * kModel);
+    std::normal_distribution<float> normal(0.0f, 1.0f);
+    for (float& x : values) x = normal(rng);
+    Tensor x = backend->upload(values.data(), int64_t(values.size()));
+    x = {x.data, FormatId::f32, n, kModel, kModel * 4};
+    const auto rows = [&](int64_t cols) { return backend->allocate_f32(n, cols); };
+    const Tensor normed = rows(kModel), pending = rows(kModel), tq = rows(kModel), tk = rows(kKv), tv = rows(kKv), tg = rows(kMlp), tu = rows(kMlp);
+    std::vector<Op> ops;
+    for (int i = 0; i < kLayers; ++i) {
+      ops.push_back(AddNorm{.out = normed, .x = x, .pending = i > 0 ? pending : Tensor{}, .weight = norm, .eps = 1e-6f});
+      ops.push_back(Matmul{.out = {tq, tk, tv}, .x = normed, .w = {&q[i], &k[i], &v[i]}});
+      ops.push_back(Matmul{.out = {pending}, .x = tq, .w = {&o[i]}});
+      ops.push_back(AddNorm{.out = normed, .x = x, .pending = pending, .weight = norm, .eps = 1e-6f});
+      ops.push_back(Matmul{.out = {tg, tu}, .x = normed, .w = {&gate[i], &up[i]}});
+      ops.push_back(Activate{.out = tg, .gate = tg, .up = tu, .kind = ActKind::silu});
+      ops.push_back(Matmul{.out = {pending}, .x = tg, .w = {&down[i]}});
+    }
+    print_row(id, "layer", n, best_of(*backend, plain_step(n), ops) / kLayers, double(bytes), double(products), bandwidth, "-");
+  }
+}
+
 void run(int argc, char** argv) {
   std::vector<int> token_counts;
   std::vector<std::string> names;
@@ -49,6 +114,7 @@ void run(int argc, char** argv) {
   std::vector<std::string> format_names, shape_names;
   for (const FormatId id : formats) format_names.emplace_back(format(id).name);
   for (const Shape& shape : kQwen3_8b) shape_names.emplace_back(shape.name);
+  shape_names.emplace_back("layer");
   if (token_counts.empty()) token_counts = {1, 8, 32, 64, 512};
   const double bandwidth = measure_cuda_read_bandwidth();
   std::printf("%s; read bandwidth %.2f TB/s\n", cuda_device_description().c_str(), bandwidth / 1e12);
@@ -72,17 +138,9 @@ void run(int argc, char** argv) {
         Tensor input = backend->upload(values.data(), int64_t(values.size()));
         input = {input.data, FormatId::f32, n_tokens, shape.cols, shape.cols * 4};
         const Tensor out = backend->allocate_f32(n_tokens, shape.rows);
-        Step step({.max_tokens = n_tokens, .max_seqs = 1, .max_logits = 1, .max_pages = 1});
-        step.clear();
-        for (int t = 0; t < n_tokens; ++t) step.add_token(0, t, 0, false);
-        double best = 1e9;
-        for (int repeat = 0; repeat < 6; ++repeat) {
-          const auto start = std::chrono::steady_clock::now();
-          backend->begin(step);
-          for (const Weight& w : weights) backend->run(Matmul{.out = {out}, .x = input, .w = {&w}});
-          backend->end();
-          if (repeat >= 2) best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / n_weights);
-        }
+        std::vector<Op> ops;
+        for (const Weight& w : weights) ops.push_back(Matmul{.out = {out}, .x = input, .w = {&w}});
+        const double best = best_of(*backend, plain_step(n_tokens), ops) / n_weights;
         std::vector<float> got(size_t(n_tokens) * shape.rows), row(shape.cols);
         backend->download(got.data(), out);
         double worst = 0, squares = 0;
@@ -97,11 +155,12 @@ void run(int argc, char** argv) {
             ++n_checked;
           }
         }
-        std::printf("| %s | %s | %d | %.1f | %.2f | %.2f | %.0f | %.1e |\n", std::string(format(id).name).c_str(), shape.name, n_tokens, best * 1e6, bytes / best / 1e12, bytes / best / bandwidth,
-                    2.0 * shape.rows * shape.cols * n_tokens / best / 1e12, worst / std::sqrt(squares / n_checked));
-        std::fflush(stdout);
+        char error[32];
+        std::snprintf(error, sizeof error, "%.1e", worst / std::sqrt(squares / n_checked));
+        print_row(id, shape.name, n_tokens, best, double(bytes), double(shape.rows) * double(shape.cols), bandwidth, error);
       }
     }
+    if (wanted("layer", shape_names)) run_layers(id, token_counts, bandwidth, rng);
   }
 }
 
