@@ -62,7 +62,7 @@ void print_row(FormatId id, const char* what, int n_tokens, double seconds, doub
 }
 
 void run_layers(FormatId id, const std::vector<int>& token_counts, double bandwidth, std::mt19937& rng) {
-  constexpr int kLayers = 16, kModel = 4096, kKv = 1024, kMlp = 12288;
+  constexpr int kLayers = 36, kModel = 4096, kKv = 1024, kMlp = 12288;
   auto backend = make_cuda_backend({});
   int64_t bytes = 0, products = 0;
   const auto weights = [&](const char* name, int64_t rows, int64_t cols) {

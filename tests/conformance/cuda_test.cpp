@@ -343,6 +343,7 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
       {{FormatId::nvfp4}, FormatId::fp8_e4m3, 128, 16, 8, 0, 64, false, {{2003, 1}}},
       {{FormatId::nvfp4}, FormatId::fp8_e4m3, 64, 4, 1, 0, 16, true, {{5001, 1}, {130, 6}}},
       {{FormatId::nvfp4}, FormatId::bf16, 128, 16, 8, 0, 64, true, {{300, 1}, {310, 1}, {5, 1}, {127, 1}, {400, 1}, {440, 1}, {200, 1}, {130, 1}}},
+      {{FormatId::nvfp4}, FormatId::bf16, 64, 8, 8, 0, 64, true, {{300, 1}, {310, 1}, {5, 1}, {127, 1}, {400, 1}, {440, 1}, {200, 1}, {130, 1}, {77, 1}}},
       {{FormatId::nvfp4}, FormatId::fp8_e4m3, 128, 8, 2, 0, 64, true, {{100, 1}, {200, 1}, {301, 1}, {400, 1}, {502, 1}, {10, 1}, {20, 1}, {30, 1}, {43, 1}, {50, 1}}},
       {{FormatId::bf16}, FormatId::fp8_e4m3, 48, 4, 2, 0, 16, true, {{70, 1}, {3, 4}}},
       {{FormatId::q4_0}, FormatId::f16, 128, 32, 2, 2, 64, true, {{126, 4}, {1000, 1}}},
