@@ -66,14 +66,14 @@ class Lowering {
     return head_norm(op, launch_), 1;
   }
 
-  // Up to so many rows decode_attention does it on the way, every block for itself. (Rows of 9 and 10: 10,185 and 11,240 tokens/s of 9,885 and 10,557 as a kernel of its own.)
-  static constexpr int kMostJoined = 16;
   size_t emit_rope(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, size_t i) {
     const auto* a = at<PagedAttention>(i + 1);
     const bool joined = a && op.k && a->q.data == op.q.data && a->q.rows == op.q.rows && a->n_heads == op.n_heads && a->n_kv_heads == op.n_kv_heads && a->head_dim == op.head_dim &&
                         a->kv.base == op.kv.base && a->kv.offsets == op.kv.offsets && a->kv.group == op.kv.group;
     if (joined && batch_attention_rotates(*a, op, launch_)) return batch_attention(*a, op, q_norm, k_norm, lanes_of(a->out, i + 1, launch_.matmul_scratch), launch_), 2;
-    if (joined && a->q.rows <= kMostJoined && decode_attention_takes(*a, launch_)) return decode_attention(*a, op, q_norm, k_norm, lanes_of(a->out, i + 1, launch_.matmul_scratch), launch_), 2;
+    // Every block for itself, and every row for all that its sequence has in this step. (9 and 10 rows, each of a sequence: 10,185 and 11,240 tokens/s of 9,885 and 10,557 with a kernel before.)
+    const int64_t most_joined = launch_.single_rows ? 2 * kFewTokens : kFewTokens;
+    if (joined && a->q.rows <= most_joined && decode_attention_takes(*a, launch_)) return decode_attention(*a, op, q_norm, k_norm, lanes_of(a->out, i + 1, launch_.matmul_scratch), launch_), 2;
     // Attention of many rows alone (attention_tiles) takes rounded queries.
     const bool rounds = a && a->q.data == op.q.data && a->q.rows == op.q.rows && a->q.stride == op.q.stride && a->n_heads == op.n_heads && a->head_dim == op.head_dim &&
                         a->kv.planes[0].format == op.kv.planes[0].format && attention_tiles(*a, launch_) && rope_rounds_queries(op, launch_) && !is_read_from(ops_, i + 2, op.q);
