@@ -86,11 +86,11 @@ __device__ void copy_part_of_tile(Ring<kDepth>& ring, const Segment& s, int tile
   constexpr int kChunks = kDim / 8, kRowsAtOnce = 128 / kChunks;
   const int thread = threadIdx.x % 128, chunk = thread % kChunks, row = thread / kChunks, first = tile * kFlashTile, place = swizzled(row, chunk % 8);
   Barrier* full[2];
-  const auto finish = [&]<int kPending>(int plane, std::integral_constant<int, kPending>) {
+  const auto finish = [&]<int kPending>(Barrier* full, std::integral_constant<int, kPending>) {
     await_chunks<kPending>();
     fence_for_wgmma();
     sync_threads_of(kCopierBarrier, 128);
-    if (thread == 0) arrive(full[plane]);
+    if (thread == 0) arrive(full);
   };
   for (int plane = 0; plane < 2; ++plane) {
     ring.await_empty();
@@ -109,11 +109,11 @@ __device__ void copy_part_of_tile(Ring<kDepth>& ring, const Segment& s, int tile
     }
     commit_chunks();
     ring.advance();
-    if constexpr (kDepth == 2) finish(plane, std::integral_constant<int, 0>{});
+    if constexpr (kDepth == 2) finish(full[plane], std::integral_constant<int, 0>{});
   }
   if constexpr (kDepth > 2) {
-    finish(0, std::integral_constant<int, 1>{});
-    finish(1, std::integral_constant<int, 0>{});
+    finish(full[0], std::integral_constant<int, 1>{});
+    finish(full[1], std::integral_constant<int, 0>{});
   }
 }
 
