@@ -66,8 +66,8 @@ void run_layers(FormatId id, const std::vector<int>& token_counts, double bandwi
   auto backend = make_cuda_backend({});
   int64_t bytes = 0, products = 0;
   const auto weights = [&](const char* name, int64_t rows, int64_t cols) {
-    const std::vector<std::byte> codes = random_codes(id, rows, cols, rng);
-    const StoredWeight stored{.name = name, .format = id, .rows = rows, .cols = cols, .codes = view(const_cast<std::byte*>(codes.data()), id, rows, cols)};
+    std::vector<std::byte> codes = random_codes(id, rows, cols, rng);
+    const StoredWeight stored{.name = name, .format = id, .rows = rows, .cols = cols, .codes = view(codes.data(), id, rows, cols)};
     std::vector<Weight> made;
     for (int i = 0; i < kLayers; ++i) made.push_back(backend->prepare(stored, {}));
     bytes += row_bytes(id, cols) * rows, products += rows * cols;

@@ -102,7 +102,7 @@ struct Around {
   const std::byte* x_lanes = nullptr;        // several tokens: the input lies there already
   Lanes out_lanes;                           // several tokens: what is activated goes there and nowhere else
 };
-bool takes_few_tokens(const Matmul& op, const Launch& launch);
+bool takes_few_tokens(const Matmul& op, const Launch& launch);                       // false, too, where several_tokens_gain()
 // Up to kMostPhases of one token in one kernel, each over what the one before has made, which comes in a relay. Its blocks wait for each other: they are as many as the device has multiprocessors,
 // and each of these has room for one as soon as what came before has ended; what comes after starts when all of them have.
 struct FewPhase { Matmul op; Around around; };

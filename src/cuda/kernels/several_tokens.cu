@@ -1,4 +1,4 @@
-// Matmul for several tokens (up to 32), too many for few_tokens.cu to keep their rows in shared memory, too few for gemm_wgmma.cu's tiles. What binds here is not the weights alone but the
+// Matmul for several tokens (up to 32), too many for few_tokens.cu to keep their rows in shared memory (or to be fast with them: several_tokens_gain), too few for gemm_wgmma.cu's tiles. What binds here is not the weights alone but the
 // input that every multiprocessor has to fetch for the rows it multiplies: the second-level cache gives 6.5 TB/s to all of them together, and 32 rows a block (matmul.cu) mean
 // 200 MB of input for gate and up of an 8B model beside 57 MB of nvfp4. Here two blocks are a cluster that multiplies 4 x RT row tiles; each has four of the eight chains of
 // inputs (unit u belongs to chain u mod 8), half of the input.
@@ -61,9 +61,10 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   const int n_inputs = f.n_places > cluster ? (f.n_places - cluster + n_clusters - 1) / n_clusters * n_steps : 0;      // steps, of all tiles of the block
   const auto first_unit = [](int step, int role) { return step * (kDeep * kChains) + role * kOwnChains; };      // of a block's in a step
   const auto n_own_units = [&](int first) { return min(max(f.n_units - first, 0), kOwnChains); };
+  const auto n_of_step = [&](int first) { return n_own_units(first) + (kDeep > 1 ? n_own_units(first + kChains) : 0); };
   const auto ask_input = [&](int step, int role, int slot) {
     const int first = first_unit(step, role);
-    arrive_expecting(input_arrived + slot, (n_own_units(first) + (kDeep > 1 ? n_own_units(first + kChains) : 0)) * (NT * 1024));
+    arrive_expecting(input_arrived + slot, n_of_step(first) * (NT * 1024));
 #pragma unroll
     for (int d = 0; d < kDeep; ++d)
       if (const int n = n_own_units(first + d * kChains) * (NT * 1024); n > 0)
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         await_long(L::kTogether ? input_left + slot : gate + kLeft, phase);
         std::byte* const to = memory + L::kRingsAt + (group * kSlots + slot) * L::kSlotBytes;
         const int first = first_unit(step, role);
-        arrive_expecting(arrived, (n_own_units(first) + (kDeep > 1 ? n_own_units(first + kChains) : 0)) * Unit::kBytes * L::kSlotTiles);
+        arrive_expecting(arrived, n_of_step(first) * Unit::kBytes * L::kSlotTiles);
 #pragma unroll
         for (int d = 0; d < kDeep; ++d) {
           const int n = n_own_units(first + d * kChains) * Unit::kBytes;
@@ -368,6 +369,10 @@ void by_rows(Several f, const Launch& l) {
   else launch<Unit, 2, NT>(f, l);
 }
 
+bool by_wgmma(const Matmul& op) {
+  return with_unit(first_of(op), [](auto unit) { return kByWgmma<decltype(unit)>; });
+}
+
 }  // namespace
 
 bool takes_several_tokens(const Matmul& op, const Launch& l) {
@@ -385,13 +390,11 @@ bool takes_several_tokens(const Matmul& op, const Launch& l) {
 // 4,986, 5,856, 6,507 and 7,222.
 bool several_tokens_gain(const Matmul& op, const Launch& l) {
   constexpr int kFrom = 7;
-  return op.x.rows >= kFrom && takes_several_tokens(op, l) && with_unit(first_of(op), [](auto unit) { return kByWgmma<decltype(unit)>; });
+  return op.x.rows >= kFrom && takes_several_tokens(op, l) && by_wgmma(op);
 }
 
 Lanes lanes_for(const Matmul& op, std::byte* data) {
-  const Weight& first = first_of(op);
-  const bool by_wgmma = with_unit(first, [](auto unit) { return kByWgmma<decltype(unit)>; });
-  return {data, by_wgmma && op.x.rows <= 8 ? 1 : op.x.rows <= 16 ? 2 : 4, takes_halves(first), by_wgmma};
+  return {data, by_wgmma(op) && op.x.rows <= 8 ? 1 : op.x.rows <= 16 ? 2 : 4, takes_halves(first_of(op)), by_wgmma(op)};
 }
 
 void matmul_several_tokens(const Matmul& op, const Around& around, const Launch& l) {

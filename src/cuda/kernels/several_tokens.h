@@ -37,7 +37,7 @@ template <> inline constexpr bool kByWgmma<Fp8Unit<false>> = true;
 // several_wide.cu has them as well, for matmuls of many rows: places of w x 64 rows, w being 3 or 4.
 template <class Unit> void wide(const Several& f, int w, int n_groups, const Launch& l);
 
-// Shared memory: ring of inputs [slot][own chain][NT] KB | rings of weights [group][slot][row tile][own chain] units | sums [own chain][token][kSumStride], then those of the other block's chains | gates.
+// Shared memory: ring of inputs [slot][kDeep][own chain][NT] KB | rings of weights [group][slot][row tile][kDeep][own chain] units | sums [own chain][token][kSumStride], then those of the other block's chains | gates.
 // By wgmma all rings have as many slots, of a step each, and a step's weights and input arrive at one gate and leave by one. (Three slots of fp8 fit beside the sums of 32 tokens to the byte, hence 512 for the gates.)
 template <class Unit, int RT, int NT>
 struct Layout {
