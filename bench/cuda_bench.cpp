@@ -1,6 +1,6 @@
 // The CUDA matmuls at the shapes of a real model: bandwidth and arithmetic rate against the limits of the same run, and the error against a plain computation of
-// the same rounded numbers. Weights rotate through more memory than the cache holds. "layer" is all that a layer has but its attention, as a model runs it: norms, seven weights in four matmuls,
-// activation and sums, each over what the one before has made; o takes q.
+// the same rounded numbers. Weights rotate through more memory than the cache holds. "only read" is a kernel that reads as many bytes and does nothing with them, launched alike. "layer" is all
+// that a layer has but its attention, as a model runs it: norms, seven weights in four matmuls, activation and sums, each over what the one before has made; o takes q.
 //   bench_cuda [tokens...] [formats...] [weights...]      names leave out the others
 #include <algorithm>
 #include <chrono>
@@ -131,6 +131,7 @@ void run(int argc, char** argv) {
       const int64_t bytes = row_bytes(id, shape.cols) * shape.rows;
       const int n_weights = int(std::clamp<int64_t>((int64_t{400} << 20) / bytes + 1, 2, 64));
       for (int i = 0; i < n_weights; ++i) weights.push_back(backend->prepare(stored, {}));
+      if (const double seconds = measure_cuda_read_in_turn(bytes); seconds > 0) print_row(id, (std::string(shape.name) + ", only read").c_str(), 0, seconds, double(bytes), 0, bandwidth, "-");
       for (const int n_tokens : token_counts) {
         std::vector<float> values(size_t(n_tokens) * shape.cols);
         std::normal_distribution<float> normal(0.0f, 1.0f);

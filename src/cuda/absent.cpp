@@ -13,5 +13,6 @@ int64_t cuda_free_bytes() { return 0; }
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions&) { fail("--device cuda: {}", kReason); }
 void cuda_copy(std::byte*, const std::byte*, int64_t) { fail("--device cuda: {}", kReason); }
 double measure_cuda_read_bandwidth() { return 0; }
+double measure_cuda_read_in_turn(int64_t) { return 0; }
 
 }  // namespace ridge

@@ -385,28 +385,4 @@ void cuda_copy(std::byte* to, const std::byte* from, int64_t n_bytes) {
   CUDA_TRY(cudaStreamSynchronize(nullptr));
 }
 
-double measure_cuda_read_bandwidth() {
-  constexpr int64_t kBytes = int64_t{4} << 30;
-  void* data = nullptr;
-  CUDA_TRY(cudaMalloc(&data, kBytes));
-  CUDA_TRY(cudaMemset(data, 0, kBytes));
-  cudaEvent_t start, stop;
-  CUDA_TRY(cudaEventCreate(&start));
-  CUDA_TRY(cudaEventCreate(&stop));
-  float best = 1e9f;
-  for (int i = 0; i < 8; ++i) {
-    CUDA_TRY(cudaEventRecord(start));
-    read_all(data, kBytes);
-    CUDA_TRY(cudaEventRecord(stop));
-    CUDA_TRY(cudaEventSynchronize(stop));
-    float ms = 0;
-    CUDA_TRY(cudaEventElapsedTime(&ms, start, stop));
-    best = std::min(best, ms);
-  }
-  cudaEventDestroy(start);
-  cudaEventDestroy(stop);
-  CUDA_TRY(cudaFree(data));
-  return kBytes / (best * 1e-3);
-}
-
 }  // namespace ridge

@@ -24,5 +24,7 @@ void cuda_copy(std::byte* to, const std::byte* from, int64_t n_bytes);
 
 // Bytes per second that the device reads from its memory, best of a few sweeps over a buffer far larger than its cache.
 double measure_cuda_read_bandwidth();
+// Seconds that a kernel takes which reads so many bytes and does nothing with them, one after the other in a graph; 0 before sm_90.
+double measure_cuda_read_in_turn(int64_t n_bytes);
 
 }  // namespace ridge

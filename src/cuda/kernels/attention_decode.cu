@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kHas == Has::one && kDim <= 128 ? kBesideThrea
   Shared<T, kDim>& s = *reinterpret_cast<Shared<T, kDim>*>(memory);
   [[maybe_unused]] SharedScales& scales = *reinterpret_cast<SharedScales*>(memory + sizeof(Shared<T, kDim>));
   start_dependents();
-  if constexpr (kFolds) arrive_in_cluster();                                // there to be sent to
+  if constexpr (kFolds) arrive_started();                                   // there to be sent to
   const int kv_head = blockIdx.y, row = blockIdx.z, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   const int share = op.n_heads / op.n_kv_heads;
   const Seen seen = seen_by(op, step.positions[row]);

@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
     for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], 1), init_barrier(&empty[s], kConsumers * 4 * kCluster<Unit>);
     publish_barriers();
   }
-  if (kCluster<Unit> > 1) arrive_in_cluster(), await_cluster();
+  if (kCluster<Unit> > 1) arrive_started(), await_cluster();
   else __syncthreads();
   int stage = 0;
   uint32_t phase = 0;

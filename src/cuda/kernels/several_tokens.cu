@@ -7,16 +7,7 @@
 // way for a warp, so it takes four of them on each scheduler (eight warps a block, in clusters of four, took 750 cycles for 128 rows of a unit of nvfp4). Weights come through
 // a ring for each group, filled by one warp each (asking for a bulk copy takes it some 60 cycles), the input through one for all.
 //
-// nvfp4, mxfp4 and fp8 are multiplied by wgmma, weights decoded in registers, the input as it lies in shared memory (Lanes::rows): there a warp has one row tile of its warpgroup's four
-// and RT chains. It needs no registers for the input and leaves the tensor cores to themselves: 4.8 % more tokens at batch 32 than by mma.sync.
-//
-// What a warp does beside decoding counts: schedulers issue in six of ten cycles, and 45 of a unit's 98 instructions were neither decoding nor products, and warps that copy took one in
-// eight of all while they asked whether a slot is free. So rings have as many slots, a step's weights and input arrive at one gate and leave by one, units are taken two by two, and those that wait sleep (await_long).
-//
-// Where a warp has one chain and the input is of few tokens, a step has two units of it (kDeep): half as many gates give 2.5 to 3.7 % more tokens at batches of 8, 12 and 16. (With three such steps in
-// the ring, which is what 32 tokens leave room for, there was no difference.)
-//
-// Where it has many rows, several_wide.cu takes less time in nvfp4, mxfp4 and fp8 (way_of).
+// nvfp4, mxfp4 and fp8 (with scales of a tensor or rows), which are decoded in registers, go to several_pairs.cu or, of many rows, to several_wide.cu (way_of).
 //
 // When a tile is done, the block with the first chains adds them up in order and sends the sum to the other, which adds its own, chain after chain: the same arithmetic as for
 // few and for many tokens. With the next tile they change roles. None of it is waited for: sums lie in shared memory until the next tile is a quarter done, when they are sent, or three quarters,
@@ -24,9 +15,25 @@
 // which leave fewer registers to the others, it gained half as much. When both read each other's chains, half of the rows each, the end of a tile took 10,000 cycles of 26,000: loads from the
 // other's memory, and the barrier behind the results' stores.)
 #include "cuda/kernels/several_tokens.h"
-#include "cuda/lib/wgmma.h"
 
 namespace ridge::cuda {
+namespace several {
+
+// Shared memory: ring of inputs [slot][own chain][NT] KB | rings of weights [group][slot][row tile][own chain] units | sums [own chain], then those of the other block's chains | gates.
+template <class Unit, int RT, int NT>
+struct Layout {
+  using Sums = SumsOf<RT, NT>;
+  static constexpr int kSlotTiles = Unit::kBytes >= 1024 ? 1 : RT, kParts = RT / kSlotTiles;
+  static constexpr int kSlotBytes = kSlotTiles * kOwnChains * Unit::kBytes, kInputBytes = kOwnChains * NT * 1024;
+  static constexpr int kGates = 1024, kInputs = Unit::kBytes >= 2048 ? 2 : RT == 1 ? 5 : 3;
+  static constexpr int kFit = (kShared - kGates - (kOwnChains + 1) * Sums::kBytes - kInputs * kInputBytes) / (kGroups * kSlotBytes), kSlots = kFit < 12 ? kFit : 12;
+  static constexpr int kRingsAt = kInputs * kInputBytes, kSumsAt = kRingsAt + kGroups * kSlots * kSlotBytes, kOthersAt = kSumsAt + kOwnChains * Sums::kBytes;
+  static constexpr int kGatesAt = kOthersAt + Sums::kBytes, kBytes = kGatesAt + kGates;
+  static_assert(kSlots >= 3 && RT % kSlotTiles == 0 && (2 * kGroups * kSlots + 2 * kInputs + 3) * 8 <= kGates && kBytes <= kShared);
+};
+
+}  // namespace several
+
 namespace {
 
 using namespace several;
@@ -37,7 +44,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   using L = Layout<Unit, RT, NT>;
   extern __shared__ __align__(1024) std::byte memory[];
   Barrier* const gates = reinterpret_cast<uint64_t*>(memory + L::kGatesAt);
-  constexpr int kSlots = L::kSlots, kDeep = L::kDeep, kLeft = kGroups * kSlots;      // [group][slot] arrived, then left
+  constexpr int kSlots = L::kSlots, kLeft = kGroups * kSlots;      // [group][slot] arrived, then left
   Barrier* const input_arrived = gates + 2 * kLeft;
   Barrier* const input_left = input_arrived + L::kInputs;
   Barrier* const sent = input_left + L::kInputs;                             // the other block's sums to this one
@@ -46,29 +53,24 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);        // the compiler sees that a warp agrees on it
   const int lane = __shfl_xor_sync(0xffffffffu, int(threadIdx.x % 32), 31) ^ 31;      // itself, by a way that the assembler does not go again in every round
   const int rank = blockIdx.x % kCluster, cluster = blockIdx.x / kCluster, n_clusters = gridDim.x / kCluster;
-  const int n_steps = (f.n_units + kDeep * kChains - 1) / (kDeep * kChains);
+  const int n_steps = (f.n_units + kChains - 1) / kChains;
   start_dependents();
   if (threadIdx.x == 0) {
-    if constexpr (!L::kTogether)
-      for (int i = 0; i < kLeft; ++i) init_barrier(gates + i, 1), init_barrier(gates + kLeft + i, kOwnChains);
-    for (int i = 0; i < L::kInputs; ++i) init_barrier(input_arrived + i, L::kTogether ? 1 + kGroups : 1), init_barrier(input_left + i, kConsumers);
+    for (int i = 0; i < kLeft; ++i) init_barrier(gates + i, 1), init_barrier(gates + kLeft + i, kOwnChains);
+    for (int i = 0; i < L::kInputs; ++i) init_barrier(input_arrived + i, 1), init_barrier(input_left + i, kConsumers);
     init_barrier(sent, 1), init_barrier(sums_there, kConsumers), init_barrier(sums_left, kConsumers);
     publish_barriers();
   }
   __syncthreads();
-  arrive_in_cluster();
+  arrive_started();
 
   const int n_inputs = f.n_places > cluster ? (f.n_places - cluster + n_clusters - 1) / n_clusters * n_steps : 0;      // steps, of all tiles of the block
-  const auto first_unit = [](int step, int role) { return step * (kDeep * kChains) + role * kOwnChains; };      // of a block's in a step
+  const auto first_unit = [](int step, int role) { return step * kChains + role * kOwnChains; };      // of a block's in a step
   const auto n_own_units = [&](int first) { return min(max(f.n_units - first, 0), kOwnChains); };
-  const auto n_of_step = [&](int first) { return n_own_units(first) + (kDeep > 1 ? n_own_units(first + kChains) : 0); };
   const auto ask_input = [&](int step, int role, int slot) {
-    const int first = first_unit(step, role);
-    arrive_expecting(input_arrived + slot, n_of_step(first) * (NT * 1024));
-#pragma unroll
-    for (int d = 0; d < kDeep; ++d)
-      if (const int n = n_own_units(first + d * kChains) * (NT * 1024); n > 0)
-        copy_bulk(memory + L::kInputsAt + slot * L::kInputBytes + d * (kOwnChains * NT * 1024), f.x + int64_t{first + d * kChains} * NT * 1024, n, input_arrived + slot);
+    const int first = first_unit(step, role), n = n_own_units(first) * (NT * 1024);
+    arrive_expecting(input_arrived + slot, n);
+    if (n > 0) copy_bulk(memory + slot * L::kInputBytes, f.x + int64_t{first} * NT * 1024, n, input_arrived + slot);
   };
   if (warp >= kConsumers) {
     shrink_registers<32>();
@@ -90,19 +92,15 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       if (place < f.n_places) find_units();
       const auto feed = [&] {                                                 // false: there are no more
         if (place >= f.n_places) return false;
-        Barrier* const gate = gates + group * kSlots + slot;
-        Barrier* const arrived = L::kTogether ? input_arrived + slot : gate;
-        await_long(L::kTogether ? input_left + slot : gate + kLeft, phase);
+        Barrier* const arrived = gates + group * kSlots + slot;
+        await_long(arrived + kLeft, phase);
         std::byte* const to = memory + L::kRingsAt + (group * kSlots + slot) * L::kSlotBytes;
-        const int first = first_unit(step, role);
-        arrive_expecting(arrived, n_of_step(first) * Unit::kBytes * L::kSlotTiles);
-#pragma unroll
-        for (int d = 0; d < kDeep; ++d) {
-          const int n = n_own_units(first + d * kChains) * Unit::kBytes;
-          if (n == 0) continue;
+        const int n = n_own_units(first_unit(step, role)) * Unit::kBytes;
+        arrive_expecting(arrived, n * L::kSlotTiles);
+        if (n > 0) {
 #pragma unroll
           for (int r = 0; r < RT; ++r)
-            if (r / L::kSlotTiles == part) copy_bulk(to + (r % L::kSlotTiles + d) * kOwnChains * Unit::kBytes, units[r] + int64_t{step * kDeep + d} * kChains * Unit::kBytes, n, arrived, policy);
+            if (r / L::kSlotTiles == part) copy_bulk(to + r % L::kSlotTiles * kOwnChains * Unit::kBytes, units[r] + int64_t{step} * kChains * Unit::kBytes, n, arrived, policy);
         }
         if (++slot == kSlots) slot = 0, phase ^= 1;
         if (++part == L::kParts) {
@@ -154,14 +152,12 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
     }
   }
   __syncwarp();
-  // A warp has a chain and the row tiles of a group; or, for wgmma, a row tile of the four that its warpgroup has, and RT chains.
-  const int g = lane / 4, q = lane % 4, of_four = warp / 4 % (4 / RT);
-  const int chain = kByWgmma<Unit> ? of_four * RT : warp % kOwnChains, tile = kByWgmma<Unit> ? warp / 4 / (4 / RT) * 4 + warp % 4 : warp / kOwnChains * RT, group = tile / RT;
-  const std::byte* const ring = memory + L::kRingsAt + group * kSlots * L::kSlotBytes + (tile % RT * kOwnChains + chain) * Unit::kBytes;
-  Barrier* const arrived = L::kTogether ? input_arrived : gates + group * kSlots;
+  // A warp has a chain and the row tiles of a group.
+  const int chain = warp % kOwnChains, group = warp / kOwnChains;
+  const std::byte* const ring = memory + L::kRingsAt + group * kSlots * L::kSlotBytes + chain * Unit::kBytes;
+  Barrier* const arrived = gates + group * kSlots;
   Barrier* const left = gates + kLeft + group * kSlots;
   float* const sums = reinterpret_cast<float*>(memory + L::kSumsAt);
-  [[maybe_unused]] const uint64_t inputs = wgmma_tile(memory + L::kInputsAt + chain * NT * 1024);
   int slot = 0, x_slot = 0;
   uint32_t phase = 0, x_phase = 0;
   for (int nth = 0;; ++nth) {
@@ -174,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       for (int n = 0; n < NT; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) acc[r][n][i] = 0;
-    const auto input = [&] { return reinterpret_cast<const uint4*>(memory + L::kInputsAt + x_slot * L::kInputBytes + chain * NT * 1024) + lane; };
+    const auto input = [&] { return reinterpret_cast<const uint4*>(memory + x_slot * L::kInputBytes + chain * NT * 1024) + lane; };
     const auto leave_slot = [&] {
       __syncwarp();
       if (lane == 0) arrive(left + slot);
@@ -185,132 +181,61 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
       if (lane == 0) arrive(input_left + x_slot);
       if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
     };
-    const int n_of_chain = has_tile ? max(f.n_units - role * kOwnChains - chain + kChains - 1, 0) / kChains : 0;      // units
-    const int n_own = (n_of_chain + kDeep - 1) / kDeep;                          // steps that the chain has a unit in: all, or all but the last
-    const auto multiply = [&]([[maybe_unused]] int first, int n) {
-      if constexpr (kByWgmma<Unit>) {
-        // Units two by two: those of the two chains that a warp has or, where it has one, two of it. While a half of a unit is multiplied, the operands of the next are decoded.
-        static_assert(L::kSlotTiles == RT && RT <= 2);
-        constexpr bool kPairs = RT == 2 || kDeep == 2;                           // both of a step
-        using Own = Opened<Unit>;
-        typename Own::Held held[2];
-        uint32_t a[2][2][4];
-        int before = -1;                                                         // the slot of the step before
-        const auto open = [&](int nth) { return Own::open(ring + slot * L::kSlotBytes + nth * (RT == 2 ? 1 : kOwnChains) * Unit::kBytes, lane); };
-        const auto multiply_unit = [&](auto nth_of_two, bool more) {
-          constexpr int kNth = nth_of_two, c = RT == 2 ? kNth : 0, kOfStep = kPairs ? kNth : 0;
-          constexpr bool kLast = kPairs ? kNth == 1 : true;                      // of its step
-          const int now = slot;
-          const uint64_t b = inputs + uint32_t(now * (L::kInputBytes >> 4) + kOfStep * (RT == 2 ? 1 : kOwnChains) * (NT * 64));
-          if (kLast) {
-            if (++slot == kSlots) slot = 0, phase ^= 1;
-          }
-          if (more) {
-            if (kLast) await(arrived + slot, phase);
-            held[1 - kNth] = open(kLast ? 0 : 1);
-          }
+    const int n_own = has_tile ? max(f.n_units - role * kOwnChains - chain + kChains - 1, 0) / kChains : 0;      // steps that the chain has a unit in: all, or all but the last
+    const auto multiply = [&](int n) {
+#pragma unroll 1
+      for (int step = 0; step < n; ++step) {
+        await(input_arrived + x_slot, x_phase);
+        uint32_t b[NT][8];
 #pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            wgmma_await<1>();                                                    // the same half of the unit before has been multiplied, and with the second half all of that unit
-            if (kOfStep == 0 && h == 1 && before >= 0 && lane == 0) arrive(input_left + before);
+        for (int n = 0; n < NT; ++n) {
+          const uint4 u = input()[n * 64], v = input()[n * 64 + 32];
+          put_inputs(b[n], u, v);
+        }
 #pragma unroll
-            for (int t = 0; t < 2; ++t) Own::take(a[h][t], held[kNth], 2 * h + t);
-            wgmma_fence();
-#pragma unroll
-            for (int t = 0; t < 2; ++t) wgmma_groups(acc[c], a[h][t], b + 2 * (2 * h + t));
-            wgmma_commit();
-          }
-          if (kLast) before = now;
-        };
-        using First = std::integral_constant<int, 0>;
-        using Second = std::integral_constant<int, 1>;
-        // The last step may have one unit only: of the first chain, or the chain's last.
-        const bool alone = n > 0 && (RT == 2 ? (first + n - 1) * kChains + role * kOwnChains + chain + 1 >= f.n_units : (first + n) * kDeep > n_of_chain);
-        const int n_pairs = kPairs ? n - alone : n / 2;
-        const bool rest = kPairs ? alone : n % 2 > 0;
-        if (n > 0) {
+        for (int part = 0; part < L::kParts; ++part) {
           await(arrived + slot, phase);
-          held[0] = open(0);
+          const std::byte* const units = ring + slot * L::kSlotBytes;
+#pragma unroll
+          for (int r = 0; r < L::kSlotTiles; ++r) Unit::multiply(acc[part * L::kSlotTiles + r], Unit::template load<Staged>(units + r * kOwnChains * Unit::kBytes, lane), b);
+          leave_slot();
         }
-#pragma unroll 1
-        for (int pair = 1; pair <= n_pairs; ++pair) {
-          multiply_unit(First{}, true);
-          multiply_unit(Second{}, pair < n_pairs || rest);
-        }
-        if (rest) {
-          multiply_unit(First{}, false);
-          if (kPairs) {
-            before = slot;
-            if (++slot == kSlots) slot = 0, phase ^= 1;
-          }
-        }
-        wgmma_await<0>();
-#pragma unroll
-        for (int c = 0; c < RT; ++c)
-#pragma unroll
-          for (int n = 0; n < NT; ++n) hold(acc[c][n]);
-        if (before >= 0 && lane == 0) arrive(input_left + before);
-      } else {
-#pragma unroll 1
-        for (int step = 0; step < n; ++step) {
-          await(input_arrived + x_slot, x_phase);
-          uint32_t b[NT][8];
-#pragma unroll
-          for (int n = 0; n < NT; ++n) {
-            const uint4 u = input()[n * 64], v = input()[n * 64 + 32];
-            put_inputs(b[n], u, v);
-          }
-#pragma unroll
-          for (int part = 0; part < L::kParts; ++part) {
-            await(arrived + slot, phase);
-            const std::byte* const units = ring + slot * L::kSlotBytes;
-#pragma unroll
-            for (int r = 0; r < L::kSlotTiles; ++r) Unit::multiply(acc[part * L::kSlotTiles + r], Unit::template load<Staged>(units + r * kOwnChains * Unit::kBytes, lane), b);
-            leave_slot();
-          }
-          leave_input();
-        }
+        leave_input();
       }
     };
 
     // On the way the tile before is ended, when what it takes has been there for a while: its sums are sent early, and those that were sent are added late.
     const int n_first = nth == 0 ? 0 : role == 1 ? n_own / 4 : n_own - n_own / 4;
 #pragma unroll 1
-    for (int half = 0, step = 0; half < 2; ++half) {
-      const int n = half == 0 ? n_first : n_own - n_first;
-      multiply(step, n);
-      step += n;
+    for (int half = 0; half < 2; ++half) {
+      multiply(half == 0 ? n_first : n_own - n_first);
       if (half == 1 || nth == 0) continue;
       if (nth == 1) await_cluster();
       // What was sent two tiles ago has been read: the other block has sent its own since, which this one has read.
-      const Ends<Unit, RT, NT> ends{f, sums, sums_there, sent, uint32_t(nth - 1) & 1, uint32_t(nth - 1) >> 1 & 1};
-      if (role == 1) ends.send_sums(rank ^ 1);
-      else ends.finish(place - n_clusters);
+      const Ends<RT, NT, Several> ends{f, sums, reinterpret_cast<float*>(memory + L::kOthersAt), sent};
+      const uint32_t ended = nth - 1;
+      if (role == 1) {
+        await(sums_there, ended & 1);
+        ends.send_sums(rank ^ 1);
+      } else {
+        const auto own = ends.start_finish(place - n_clusters, true);
+        await(sums_there, ended & 1);
+        ends.finish(own, ended >> 1 & 1);
+      }
       __syncwarp();
       if (lane == 0) arrive(sums_left);
       if (!has_tile) return;
     }
     if (n_own < n_steps) {                                                       // the others' last step
-      if constexpr (L::kTogether) {
-        await(arrived + slot, phase);
-        if (lane == 0) arrive(input_left + slot);
-        if (++slot == kSlots) slot = 0, phase ^= 1;
-      } else {
 #pragma unroll
-        for (int part = 0; part < L::kParts; ++part) await(arrived + slot, phase), leave_slot();
-        await(input_arrived + x_slot, x_phase), leave_input();
-      }
+      for (int part = 0; part < L::kParts; ++part) await(arrived + slot, phase), leave_slot();
+      await(input_arrived + x_slot, x_phase), leave_input();
     }
 
     // The tile's sums, chain by chain.
     if (nth > 0) await(sums_left, (nth - 1) & 1);
 #pragma unroll
-    for (int r = 0; r < RT; ++r)
-#pragma unroll
-      for (int n = 0; n < NT; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          sums[((kByWgmma<Unit> ? chain + r : chain) * NT * 8 + 8 * n + 2 * q + i % 2) * L::kSumStride + (kByWgmma<Unit> ? tile : tile + r) * kTileRows + g + i / 2 * 8] = acc[r][n][i];
+    for (int r = 0; r < RT; ++r) put_sums<RT, NT>(sums, acc[r], chain, group * RT + r, lane);
     __syncwarp();
     if (lane == 0) arrive(sums_there);
   }
@@ -335,7 +260,7 @@ void launch(Several f, const Launch& l) {
   launch_kernel_as({.cluster = kCluster}, kernel, dim3(std::min(f.n_places, n_clusters) * kCluster), kThreads, L::kBytes, l.stream, f);
 }
 
-// How many row tiles a warp has here or, where it is not 0, how many times 64 rows a block of several_wide.cu: the shortest of both, by the units that warps take one after the other. The input is
+// How many times 64 rows a pair has or, where it is not 0, a block of several_wide.cu: the shortest of both, by the units that warps take one after the other. The input is
 // fetched, and sums are added up, once for each place.
 struct Way { int rt, w; };
 template <class Unit>
@@ -344,11 +269,11 @@ Way way_of(int n_tiles, int n_units, const Launch& l) {
   const auto in_pairs = [&](int rt) { return rounds(l.n_sms / kCluster, kGroups * rt); };
   const int rt = 2 * in_pairs(1) <= 3 * in_pairs(2) ? 1 : 2;
   if constexpr (kByWgmma<Unit>) {
-    // In cycles of a scheduler, as measured in nvfp4: a unit 210 in a pair and 165 here, what is not units 3,000 and 2,500.
+    // In cycles of a scheduler, as measured in nvfp4: a unit 210 in a pair and 165 in a wide block, what is not units 3,000 and 2,500.
     const auto length = [&](int w) { return rounds(l.n_sms, 4 * w) * (n_units * w * 165 + 2500); };
     const int w = length(3) <= length(4) ? 3 : 4;
     const int n_steps = (n_units + kChains - 1) / kChains;
-    if (length(w) <= in_pairs(rt) * n_steps * rt * kOwnChains * 210 + 3000) return {rt, w};
+    if (length(w) <= in_pairs(rt) * (n_steps * rt * kOwnChains * 210 + 3000)) return {rt, w};
   }
   return {rt, 0};
 }
@@ -363,10 +288,13 @@ void by_rows(Several f, const Launch& l) {
     f.n_tiles = f.activate ? n : f.n_tiles + n;
   }
   const Way way = way_of<Unit>(f.activate ? 2 * f.n_tiles : f.n_tiles, f.n_units, l);
-  if constexpr (kByWgmma<Unit>)
-    if (way.w > 0) return wide<Unit>(f, way.w, NT, l);
-  if (way.rt == 1) launch<Unit, 1, NT>(f, l);
-  else launch<Unit, 2, NT>(f, l);
+  if constexpr (kByWgmma<Unit>) {
+    if (way.w > 0) wide<Unit>(f, way.w, NT, l);
+    else pairs<Unit>(f, way.rt, NT, l);
+  } else {
+    if (way.rt == 1) launch<Unit, 1, NT>(f, l);
+    else launch<Unit, 2, NT>(f, l);
+  }
 }
 
 bool by_wgmma(const Matmul& op) {

@@ -1,5 +1,7 @@
-// What the matmul of several tokens (several_tokens.cu) is made of: its parameters, what its shared memory holds, which rows a cluster has, and the ends of its tiles.
+// What matmuls of several tokens (several_tokens.cu, several_pairs.cu, several_wide.cu) are made of: their parameters, which rows a pair of blocks has, and the ends of its tiles.
 #pragma once
+#include <type_traits>
+
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/several_norm.h"
@@ -28,42 +30,38 @@ struct Several {
   float* residual;                           // += residual_scale * out of part 0; null: none
   int64_t residual_stride;
   float residual_scale;
+  __host__ __device__ bool activates() const { return activate; }
+};
+// One weight alone, with no norm before it and nothing activated.
+struct SeveralPlain : Several {
+  __host__ __device__ static constexpr bool activates() { return false; }
 };
 
-// Formats whose weights are decoded in registers and need no sums of their own there: a warpgroup multiplies four row tiles by wgmma.
+// Formats whose weights are decoded in registers and need no sums of their own there: a warpgroup multiplies four row tiles by wgmma, in several_pairs.cu or, of many rows, in several_wide.cu.
 template <class Unit> constexpr bool kByWgmma = false;
 template <class Scales> constexpr bool kByWgmma<E2m1Unit<Scales>> = true;
 template <> inline constexpr bool kByWgmma<Fp8Unit<false>> = true;
-// several_wide.cu has them as well, for matmuls of many rows: places of w x 64 rows, w being 3 or 4.
-template <class Unit> void wide(const Several& f, int w, int n_groups, const Launch& l);
+template <class Unit> void pairs(const Several& f, int rt, int n_groups, const Launch& l);      // places of rt x 64 rows, rt being 1 or 2
+template <class Unit> void wide(const Several& f, int w, int n_groups, const Launch& l);       // of w x 64, w being 3 or 4
 
-// Shared memory: ring of inputs [slot][kDeep][own chain][NT] KB | rings of weights [group][slot][row tile][kDeep][own chain] units | sums [own chain][token][kSumStride], then those of the other block's chains | gates.
-// By wgmma all rings have as many slots, of a step each, and a step's weights and input arrive at one gate and leave by one. (Three slots of fp8 fit beside the sums of 32 tokens to the byte, hence 512 for the gates.)
-template <class Unit, int RT, int NT>
-struct Layout {
-  static constexpr bool kTogether = kByWgmma<Unit>;
-  static constexpr int kDeep = kTogether && RT == 1 && NT <= 2 ? 2 : 1;       // units of a chain in a step
-  static constexpr int kSlotTiles = Unit::kBytes >= 1024 && !kTogether ? 1 : RT, kParts = RT / kSlotTiles;
-  static constexpr int kSlotBytes = kSlotTiles * kDeep * kOwnChains * Unit::kBytes, kInputBytes = kDeep * kOwnChains * NT * 1024;
-  static constexpr int kRows = kGroups * RT * kTileRows, kSumStride = kRows + 4, kSumBytes = NT * 8 * kSumStride * 4;
-  static constexpr int kGates = kTogether && RT == 2 && NT == 4 ? 512 : 1024, kForRings = kShared - kGates - (kOwnChains + 1) * kSumBytes;
-  static constexpr int kStepFit = kForRings / (kGroups * kSlotBytes + kInputBytes), kSteps = kStepFit < 8 ? kStepFit : 8;
-  static constexpr int kInputs = kTogether ? kSteps : Unit::kBytes >= 2048 ? 2 : RT == 1 ? 5 : 3;
-  static constexpr int kFit = (kForRings - kInputs * kInputBytes) / (kGroups * kSlotBytes), kSlots = kTogether ? kSteps : kFit < 12 ? kFit : 12;
-  static constexpr int kInputsAt = 0, kRingsAt = kInputsAt + kInputs * kInputBytes, kSumsAt = kRingsAt + kGroups * kSlots * kSlotBytes;
-  static constexpr int kGatesAt = kSumsAt + (kOwnChains + 1) * kSumBytes, kBytes = kGatesAt + kGates;
+// The sums of a pair's place in shared memory, of a chain: [token][kStride].
+template <int RT, int NT>
+struct SumsOf {
+  static constexpr int kRows = kGroups * RT * kTileRows, kTokens = NT * 8, kStride = kRows + 4, kBytes = kTokens * kStride * 4;
   static_assert(64 % (kRows / 2) == 0, "a unit of activated rows is whole places");
-  static_assert(kSlots >= 3 && RT % kSlotTiles == 0 && (2 * kGroups * kSlots + 2 * kInputs + 3) * 8 <= kGates && kBytes <= kShared);
 };
 
 // Row tile `tile` of all: of the parts in a row, or with an activation of the gate's rows in the first half of a cluster's tile and what they gate in the second.
 template <int RT>
 struct Place {
   int which, tile;                           // within its part
-  __device__ Place(const Several& f, int place, int of_cluster) {
+  template <class F>
+  __device__ Place(const F& f, int place, int of_cluster) {
     constexpr int kHalf = kGroups * RT / 2;
     which = 0;
-    if (f.activate) {
+    if constexpr (std::is_same_v<F, SeveralPlain>) {
+      tile = place * kGroups * RT + of_cluster;
+    } else if (f.activates()) {
       which = of_cluster >= kHalf;
       tile = place * kHalf + of_cluster % kHalf;
     } else {
@@ -131,9 +129,10 @@ __device__ inline float4 before_of(const Several& f, const FourRows& rows, int t
   return f.residual && token < f.n_tokens ? rows.load(f.residual + token * f.residual_stride) : float4{0, 0, 0, 0};
 }
 // Their sums, and with an activation those of what they gate, where they go.
-__device__ inline void finish(const Several& f, const FourRows& rows, int token, const float4& sum, const float4& up_sum, const float4& before) {
+template <class F>
+__device__ inline void finish(const F& f, const FourRows& rows, int token, const float4& sum, const float4& up_sum, const float4& before) {
   float4 v = rows.scaled(sum);
-  if (f.activate) {
+  if (f.activates()) {
     float gate[4] = {v.x, v.y, v.z, v.w};
     if (f.act == ActKind::silu) {
       act_all<ActKind::silu>(gate);
@@ -157,59 +156,71 @@ __device__ inline void finish(const Several& f, const FourRows& rows, int token,
                {fmaf(f.residual_scale, v.x, before.x), fmaf(f.residual_scale, v.y, before.y), fmaf(f.residual_scale, v.z, before.z), fmaf(f.residual_scale, v.w, before.w)});
 }
 
-// The end of a tile: chains are added up in order, in the block with the first ones, which sends its sums to the other, and then in that one.
-template <class Unit, int RT, int NT>
+// A lane's sums of row tile `tile` of a place and a chain, as products leave them (lib/mma.h).
+template <int RT, int NT>
+__device__ inline void put_sums(float* sums, const float (&acc)[NT][4], int chain, int tile, int lane) {
+  using Of = SumsOf<RT, NT>;
+#pragma unroll
+  for (int n = 0; n < NT; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[(chain * Of::kTokens + 8 * n + 2 * (lane % 4) + i % 2) * Of::kStride + tile * kTileRows + lane / 4 + i / 2 * 8] = acc[n][i];
+}
+
+// The end of a tile: chains are added up in order, in the block with the first ones, which sends its sums to the other, and then in that one. Each when all sums of the block's own chains lie there.
+template <int RT, int NT, class F>
 struct Ends {
-  using L = Layout<Unit, RT, NT>;
-  static constexpr int kFours = L::kRows / 4, kItems = kFours * NT * 8, kThreadsOf = kConsumers * 32, kMost = (kItems + kThreadsOf - 1) / kThreadsOf;      // of four rows and a token
-  const Several& f;
-  float* sums;
-  Barrier* there;                                                              // sums of this block's chains
-  Barrier* sent;                                                               // bytes of the other block's sums
-  uint32_t phase, sent_phase;
+  using Of = SumsOf<RT, NT>;
+  static constexpr int kFours = Of::kRows / 4, kItems = kFours * Of::kTokens, kThreadsOf = kConsumers * 32, kMost = (kItems + kThreadsOf - 1) / kThreadsOf;      // of four rows and a token
+  const F& f;
+  float* sums;                                                                 // of this block's chains
+  float* others;                                                               // of the other's, added up
+  Barrier* sent;                                                               // their bytes
 
   __device__ float4 add(float4 sum, int token, int row) const {
 #pragma unroll
     for (int c = 0; c < kOwnChains; ++c) {
-      const float4 v = *reinterpret_cast<const float4*>(sums + (c * NT * 8 + token) * L::kSumStride + row);
+      const float4 v = *reinterpret_cast<const float4*>(sums + (c * Of::kTokens + token) * Of::kStride + row);
       sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
     }
     return sum;
   }
 
   __device__ void send_sums(int other) const {
-    const uint32_t to = address_in(shared_address(sums + kOwnChains * NT * 8 * L::kSumStride), other), gate = address_in(shared_address(sent), other);
-    await(there, phase);
+    const uint32_t to = address_in(shared_address(others), other), gate = address_in(shared_address(sent), other);
 #pragma unroll
     for (int e = threadIdx.x; e < kItems; e += kThreadsOf) {
       const int token = e / kFours, row = e % kFours * 4;
-      send(to + (token * L::kSumStride + row) * 4, add({0, 0, 0, 0}, token, row), gate);
+      send(to + (token * Of::kStride + row) * 4, add({0, 0, 0, 0}, token, row), gate);
     }
   }
 
-  __device__ void finish(int place) const {
-    if (threadIdx.x == 0) arrive_expecting(sent, kItems * 16);
-    // All that a thread has is of the same four rows.
-    const int n_fours = f.activate ? kFours / 2 : kFours, in_place = int(threadIdx.x) % n_fours * 4, first_token = f.activate ? int(threadIdx.x) / (kFours / 2) : int(threadIdx.x) / kFours;
+  // What a thread finishes, if this block does, all of it of the same four rows; what a residual stream holds for them is asked for before the sums are there.
+  struct Finish {
+    int in_place, first_token, apart;
+    FourRows rows;
+    float4 before[kMost];
+  };
+  __device__ Finish start_finish(int place, bool finishes) const {
+    if (finishes && threadIdx.x == 0) arrive_expecting(sent, kItems * 16);
+    const int n_fours = f.activates() ? kFours / 2 : kFours, in_place = (threadIdx.x & (n_fours - 1)) * 4;
+    const auto by_fours = [&](int n) { return f.activates() ? n / (kFours / 2) : n / kFours; };      // without a division
     const Place<RT> at(f, place, in_place / kTileRows);
-    const FourRows rows(f.part[at.which], at.tile * kTileRows + in_place % kTileRows);
-    const auto token_of = [&](int i) { return first_token + i * (f.activate ? 2 * kTokens : kTokens); };
-    float4 before[kMost];                                                      // asked for while the sums come
+    Finish own{in_place, by_fours(threadIdx.x), by_fours(kThreadsOf), FourRows(f.part[at.which], at.tile * kTileRows + in_place % kTileRows), {}};
 #pragma unroll
-    for (int i = 0; i < kMost; ++i) before[i] = before_of(f, rows, token_of(i));
-    await(there, phase);
+    for (int i = 0; i < kMost; ++i)
+      if (finishes) own.before[i] = before_of(f, own.rows, own.first_token + i * own.apart);
+    return own;
+  }
+  __device__ void finish(const Finish& own, uint32_t sent_phase) const {
     await_in_cluster(sent, sent_phase);
 #pragma unroll
     for (int i = 0; i < kMost; ++i) {
-      const int token = token_of(i);
+      const int token = own.first_token + i * own.apart;
       if (token >= f.n_tokens) break;
-      const auto sum = [&](int row) { return add(*reinterpret_cast<const float4*>(sums + (kOwnChains * NT * 8 + token) * L::kSumStride + row), token, row); };
-      several::finish(f, rows, token, sum(in_place), f.activate ? sum(in_place + L::kRows / 2) : float4{}, before[i]);
+      const auto sum = [&](int row) { return add(*reinterpret_cast<const float4*>(others + token * Of::kStride + row), token, row); };
+      several::finish(f, own.rows, token, sum(own.in_place), f.activates() ? sum(own.in_place + Of::kRows / 2) : float4{}, own.before[i]);
     }
   }
-
- private:
-  static constexpr int kTokens = kThreadsOf / kFours;                          // that all threads have at once
 };
 
 #endif

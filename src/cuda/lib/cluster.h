@@ -11,6 +11,12 @@ __device__ inline void arrive_in_cluster() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 #endif
 }
+// The same where nothing was stored but barriers that publish_barriers() tells of, or nothing at all: the other waits for all that the thread has asked memory for, of the whole device.
+__device__ inline void arrive_started() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+#endif
+}
 __device__ inline void await_cluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");

@@ -50,6 +50,11 @@ __device__ inline void hold(float (&d)[n]) {
 #pragma unroll
   for (int i = 0; i < n; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+template <int m, int n>
+__device__ inline void hold_all(float (&d)[m][n]) {
+#pragma unroll
+  for (int i = 0; i < m; ++i) hold(d[i]);
+}
 
 // The same for operands: made before wgmma_fence, not between it and their use, where ptxas would have one wgmma wait for the other.
 __device__ inline void hold(uint32_t (&a)[4]) { asm volatile("" : "+r"(a[0]), "+r"(a[1]), "+r"(a[2]), "+r"(a[3])::"memory"); }
