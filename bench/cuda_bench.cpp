@@ -3,6 +3,7 @@
 // that a layer has but its attention, as a model runs it: norms, seven weights in four matmuls, activation and sums, each over what the one before has made; o takes q.
 //   bench_cuda [tokens...] [formats...] [weights...]      names leave out the others
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -18,8 +19,10 @@
 namespace ridge {
 namespace {
 
-struct Shape { const char* name; int64_t rows, cols; };
-constexpr Shape kQwen3_8b[] = {{"q", 4096, 4096}, {"k or v", 1024, 4096}, {"o", 4096, 4096}, {"gate", 12288, 4096}, {"down", 4096, 12288}, {"head", 151936, 4096}};
+// Weights over one input: those of a row in one matmul, as a model has them, or one alone.
+struct Shape { const char* name; std::array<int64_t, 3> rows; int64_t cols; };
+constexpr Shape kQwen3_8b[] = {{"q", {4096}, 4096},   {"k or v", {1024}, 4096},          {"q, k, v", {4096, 1024, 1024}, 4096}, {"o", {4096}, 4096},
+                               {"gate", {12288}, 4096}, {"gate, up", {12288, 12288}, 4096}, {"down", {4096}, 12288},               {"head", {151936}, 4096}};
 
 std::vector<std::byte> random_codes(FormatId id, int64_t rows, int64_t cols, std::mt19937& rng) {
   // One encoded strip of rows, repeated: encoding gigabytes is not what is measured here.
@@ -99,6 +102,59 @@ void run_layers(FormatId id, const std::vector<int>& token_counts, double bandwi
   }
 }
 
+void run_shape(FormatId id, const Shape& shape, const std::vector<int>& token_counts, double bandwidth, std::mt19937& rng) {
+  std::vector<std::vector<std::byte>> codes;
+  std::vector<StoredWeight> stored;
+  int64_t bytes = 0, n_rows = 0;
+  for (const int64_t rows : shape.rows) {
+    if (rows == 0) continue;
+    codes.push_back(random_codes(id, rows, shape.cols, rng));
+    stored.push_back({.name = shape.name, .format = id, .rows = rows, .cols = shape.cols, .codes = view(codes.back().data(), id, rows, shape.cols)});
+    bytes += row_bytes(id, shape.cols) * rows, n_rows += rows;
+  }
+  if (const double seconds = measure_cuda_read_in_turn(bytes); seconds > 0) print_row(id, (std::string(shape.name) + ", only read").c_str(), 0, seconds, double(bytes), 0, bandwidth, "-");
+  auto backend = make_cuda_backend({});
+  const int n_layers = int(std::clamp<int64_t>((int64_t{400} << 20) / bytes + 1, 2, 64));
+  std::vector<std::array<Weight, 3>> layers(n_layers);
+  for (auto& weights : layers)
+    for (size_t i = 0; i < stored.size(); ++i) weights[i] = backend->prepare(stored[i], {});
+  for (const int n_tokens : token_counts) {
+    std::vector<float> values(size_t(n_tokens) * shape.cols);
+    std::normal_distribution<float> normal(0.0f, 1.0f);
+    for (float& v : values) v = normal(rng);
+    Tensor input = backend->upload(values.data(), int64_t(values.size()));
+    input = {input.data, FormatId::f32, n_tokens, shape.cols, shape.cols * 4};
+    std::array<Tensor, 3> out;
+    for (size_t i = 0; i < stored.size(); ++i) out[i] = backend->allocate_f32(n_tokens, stored[i].rows);
+    std::vector<Op> ops;
+    for (const auto& weights : layers) {
+      Matmul op{.x = input};
+      for (size_t i = 0; i < stored.size(); ++i) op.out[i] = out[i], op.w[i] = &weights[i];
+      ops.push_back(op);
+    }
+    const double best = best_of(*backend, plain_step(n_tokens), ops) / n_layers;
+    double worst = 0, squares = 0;
+    int n_checked = 0;
+    for (size_t i = 0; i < stored.size(); ++i) {
+      std::vector<float> got(size_t(n_tokens) * stored[i].rows), row(shape.cols);
+      backend->download(got.data(), out[i]);
+      for (int64_t r = 0; r < stored[i].rows; r += std::max<int64_t>(1, stored[i].rows / 97)) {
+        decode_stored_row(row.data(), stored[i], r);
+        for (int t = 0; t < n_tokens; t += std::max(1, n_tokens / 5)) {
+          double sum = 0;
+          for (int64_t k = 0; k < shape.cols; ++k) sum += double(row[k]) * bf16_to_f32(f32_to_bf16(values[size_t(t) * shape.cols + k]));
+          worst = std::max(worst, std::fabs(sum - got[size_t(t) * stored[i].rows + r]));
+          squares += sum * sum;
+          ++n_checked;
+        }
+      }
+    }
+    char error[32];
+    std::snprintf(error, sizeof error, "%.1e", worst / std::sqrt(squares / n_checked));
+    print_row(id, shape.name, n_tokens, best, double(bytes), double(n_rows) * double(shape.cols), bandwidth, error);
+  }
+}
+
 void run(int argc, char** argv) {
   std::vector<int> token_counts;
   std::vector<std::string> names;
@@ -124,42 +180,7 @@ void run(int argc, char** argv) {
     std::mt19937 rng(1);
     for (const Shape& shape : kQwen3_8b) {
       if (!wanted(shape.name, shape_names)) continue;
-      auto backend = make_cuda_backend({});
-      std::vector<std::byte> codes = random_codes(id, shape.rows, shape.cols, rng);
-      const StoredWeight stored{.name = shape.name, .format = id, .rows = shape.rows, .cols = shape.cols, .codes = view(codes.data(), id, shape.rows, shape.cols)};
-      std::vector<Weight> weights;
-      const int64_t bytes = row_bytes(id, shape.cols) * shape.rows;
-      const int n_weights = int(std::clamp<int64_t>((int64_t{400} << 20) / bytes + 1, 2, 64));
-      for (int i = 0; i < n_weights; ++i) weights.push_back(backend->prepare(stored, {}));
-      if (const double seconds = measure_cuda_read_in_turn(bytes); seconds > 0) print_row(id, (std::string(shape.name) + ", only read").c_str(), 0, seconds, double(bytes), 0, bandwidth, "-");
-      for (const int n_tokens : token_counts) {
-        std::vector<float> values(size_t(n_tokens) * shape.cols);
-        std::normal_distribution<float> normal(0.0f, 1.0f);
-        for (float& v : values) v = normal(rng);
-        Tensor input = backend->upload(values.data(), int64_t(values.size()));
-        input = {input.data, FormatId::f32, n_tokens, shape.cols, shape.cols * 4};
-        const Tensor out = backend->allocate_f32(n_tokens, shape.rows);
-        std::vector<Op> ops;
-        for (const Weight& w : weights) ops.push_back(Matmul{.out = {out}, .x = input, .w = {&w}});
-        const double best = best_of(*backend, plain_step(n_tokens), ops) / n_weights;
-        std::vector<float> got(size_t(n_tokens) * shape.rows), row(shape.cols);
-        backend->download(got.data(), out);
-        double worst = 0, squares = 0;
-        int n_checked = 0;
-        for (int64_t r = 0; r < shape.rows; r += std::max<int64_t>(1, shape.rows / 97)) {
-          decode_stored_row(row.data(), stored, r);
-          for (int t = 0; t < n_tokens; t += std::max(1, n_tokens / 5)) {
-            double sum = 0;
-            for (int64_t k = 0; k < shape.cols; ++k) sum += double(row[k]) * bf16_to_f32(f32_to_bf16(values[size_t(t) * shape.cols + k]));
-            worst = std::max(worst, std::fabs(sum - got[size_t(t) * shape.rows + r]));
-            squares += sum * sum;
-            ++n_checked;
-          }
-        }
-        char error[32];
-        std::snprintf(error, sizeof error, "%.1e", worst / std::sqrt(squares / n_checked));
-        print_row(id, shape.name, n_tokens, best, double(bytes), double(shape.rows) * double(shape.cols), bandwidth, error);
-      }
+      run_shape(id, shape, token_counts, bandwidth, rng);
     }
     if (wanted("layer", shape_names)) run_layers(id, token_counts, bandwidth, rng);
   }

@@ -1,4 +1,4 @@
-// Matmul for several tokens (up to 32) whose weights are decoded in registers and have many rows: gate and up, the head. What several_tokens.cu loses there are the ends of its tiles,
+// Matmul for several tokens (up to 32) whose weights are decoded in registers and have many rows: gate and up, the head. What pairs of blocks lose there are the ends of their tiles,
 // a fifth of the time, for the eight chains of a tile lie in 16 warps of two blocks. Here a place is w x 64 rows (w: 3 or 4) of one block, and a warp has all chains of its row tile: C at a time,
 // which are then added to the sum in order. So nothing is exchanged, gate and up of an 8B model (in nvfp4: 192 rows) are one place for each of 128 blocks, and its head six.
 //
@@ -7,7 +7,7 @@
 // exchanged within the warp is known to be the same in all its lanes: 62 instructions less in eight units; added to as 64 bits, 34 less), and of the copying warps one has the input and three the weights.
 // Pairs of blocks that share the input of a place, each bringing half of it to both, gave nothing (head 112 us of 113): 4.9 TB/s from the second-level cache is not what binds.
 //
-// What does not fit this shape stays with several_tokens.cu. Blocks that share a place by their chains, and send each other sums through relays (lib/relay.h) instead of a pair's shared
+// What does not fit this shape stays with several_pairs.cu. Blocks that share a place by their chains, and send each other sums through relays (lib/relay.h) instead of a pair's shared
 // memory, were slower for q, k and v, o and down: 14.3, 15.1 and 19.0 us of 13.5, 10.7 and 18.3.
 #include "cuda/kernels/several_tokens.h"
 #include "cuda/lib/wgmma.h"
