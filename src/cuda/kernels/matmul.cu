@@ -74,12 +74,7 @@ __global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input 
       }
   };
   float acc[RT][NT][4];
-#pragma unroll
-  for (int r = 0; r < RT; ++r)
-#pragma unroll
-    for (int n = 0; n < NT; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) acc[r][n][i] = 0;
+  set_zero(acc);
   const auto multiply = [&](const Ahead& ahead, int base) {
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {

@@ -117,12 +117,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   const int n_own = RT == 2 ? units_of(chain) + units_of(chain + 1) : units_of(chain), n_pairs = n_own / 2;      // the last step may have one unit only
   const bool rest = n_own % 2 > 0;
   float acc[RT][NT][4];
-#pragma unroll
-  for (int r = 0; r < RT; ++r)
-#pragma unroll
-    for (int n = 0; n < NT; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) acc[r][n][i] = 0;
+  set_zero(acc);
   using Own = Opened<Unit>;
   typename Own::Held held[2];
   uint32_t a[2][2][4];

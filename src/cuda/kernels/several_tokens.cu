@@ -164,12 +164,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
     const int place = cluster + nth * n_clusters, role = (rank ^ nth) & 1;       // role: 0 has the first chains and sends, 1 has the others and finishes
     const bool has_tile = place < f.n_places;
     float acc[RT][NT][4];
-#pragma unroll
-    for (int r = 0; r < RT; ++r)
-#pragma unroll
-      for (int n = 0; n < NT; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) acc[r][n][i] = 0;
+    set_zero(acc);
     const auto input = [&] { return reinterpret_cast<const uint4*>(memory + x_slot * L::kInputBytes + chain * NT * 1024) + lane; };
     const auto leave_slot = [&] {
       __syncwarp();

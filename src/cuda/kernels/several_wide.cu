@@ -148,19 +148,11 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
 #pragma unroll 1
   for (int place = blockIdx.x; place < f.n_places; place += gridDim.x) {
     float sum[NT][4];
-#pragma unroll
-    for (int n = 0; n < NT; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sum[n][i] = 0;
+    set_zero(sum);
 #pragma unroll 1
     for (int first = 0; first < kChains; first += C) {
       float acc[C][NT][4];
-#pragma unroll
-      for (int c = 0; c < C; ++c)
-#pragma unroll
-        for (int n = 0; n < NT; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) acc[c][n][i] = 0;
+      set_zero(acc);
       int n_units = 0;
 #pragma unroll
       for (int c = 0; c < C; ++c) n_units += units_of(first + c);
@@ -230,9 +222,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
         go_on(!last);
       }
 #pragma unroll
-      for (int c = 0; c < C; ++c)
-#pragma unroll
-        for (int n = 0; n < NT; ++n) hold(acc[c][n]);
+      for (int c = 0; c < C; ++c) hold_all(acc[c]);
 #pragma unroll
       for (int c = 0; c < C; ++c)
 #pragma unroll

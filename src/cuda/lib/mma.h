@@ -18,6 +18,18 @@ __device__ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t 
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Sums before the first product.
+template <int n>
+__device__ inline void set_zero(float (&d)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; ++i) d[i] = 0;
+}
+template <class T, int m, int n>
+__device__ inline void set_zero(T (&d)[m][n]) {
+#pragma unroll
+  for (int i = 0; i < m; ++i) set_zero(d[i]);
+}
+
 // Four 8x8 matrices of 16-bit numbers; lane l gives the address of row l % 8 of matrix l / 8.
 template <bool kTransposed>
 __device__ inline void load_four_matrices(uint32_t (&v)[4], const void* row) {
