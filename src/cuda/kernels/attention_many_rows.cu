@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       };
       const auto start_scores = [&] {
         keys.await_full();
-        if constexpr (!kKeepsWeights<kDim>) clear(scores);
+        if constexpr (!kKeepsWeights<kDim>) set_zero(scores);
         const uint64_t tile = first_tile + keys.stage * (kKvBytes<kDim> >> 4);
         wgmma_fence();
 #pragma unroll
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       const auto out_of = [&](int panel) -> float(&)[32] { return out[kKeepsWeights<kDim> ? 0 : panel % 2]; };
       const auto start_mix = [&](int panel) {
         float(&o)[32] = out_of(panel);
-        if constexpr (!kKeepsWeights<kDim>) clear(o);
+        if constexpr (!kKeepsWeights<kDim>) set_zero(o);
         const uint64_t tile = first_values + values.stage * (kKvBytes<kDim> >> 4) + panel * (kPanelBytes >> 4);
         wgmma_fence();
 #pragma unroll

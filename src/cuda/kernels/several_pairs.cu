@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);        // the compiler sees that a warp agrees on it
   const int lane = __shfl_xor_sync(0xffffffffu, int(threadIdx.x % 32), 31) ^ 31;      // itself, by a way that the assembler does not go again in every round
   const int role = blockIdx.x % kCluster, place = blockIdx.x / kCluster;     // role: 0 has the first chains and sends, 1 has the others and finishes
-  constexpr int kWeightCopiers = 2;                                          // beside one that has the input
+  constexpr int kWeightCopiers = 2;                                          // beside one that has the input; the fourth is there because registers are given back by four warps
   constexpr bool kNorms = !std::is_same_v<F, SeveralPlain>;
   constexpr int kEarly = 3;                                                  // steps of weights that are asked for before an input that is normed here: with more on their way, its rows come late
   start_dependents();

@@ -18,7 +18,7 @@ __device__ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t 
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Sums before the first product.
+// Sums before the first product. Also before a wgmma that is kFresh, where registers are scarce: it names D as if it read it, and what lay there before would keep its registers until then.
 template <int n>
 __device__ inline void set_zero(float (&d)[n]) {
 #pragma unroll

@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include "cuda/lib/async_copy.h"
+#include "cuda/lib/mma.h"
 
 namespace ridge::cuda {
 
@@ -58,13 +59,6 @@ __device__ inline void hold_all(float (&d)[m][n]) {
 
 // The same for operands: made before wgmma_fence, not between it and their use, where ptxas would have one wgmma wait for the other.
 __device__ inline void hold(uint32_t (&a)[4]) { asm volatile("" : "+r"(a[0]), "+r"(a[1]), "+r"(a[2]), "+r"(a[3])::"memory"); }
-
-// Before a wgmma that is kFresh, where registers are scarce: it names D as if it read it, and what lay there before would keep its registers until then.
-template <int n>
-__device__ inline void clear(float (&d)[n]) {
-#pragma unroll
-  for (int i = 0; i < n; ++i) d[i] = 0;
-}
 
 // Ends a basic block: ptxas sinks a softmax below the wait that it is there to fill, but not out of its block. `n` is never negative, which it cannot know.
 __device__ inline void end_block(int n) {
