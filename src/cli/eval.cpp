@@ -1,4 +1,5 @@
 // `ridge eval perplexity|logits|golden`: how good, and how right.
+#include <map>
 #include <memory>
 
 #include "base/error.h"
@@ -17,7 +18,7 @@ namespace ridge {
 namespace {
 
 struct EvalFlags {
-  std::string model, text, ids, out;
+  std::string model, text, ids, out, as_served;
   std::vector<std::string> folders;
   int context = 1024, windows = 0, n_greedy = 0;
   double tolerance = 2e-3;
@@ -68,6 +69,41 @@ void logits(const EvalFlags& f) {
   fmt::print("{}: logits [{}, {}]{}\n", f.out, ids.size(), results[0].n_vocab, f.n_greedy > 0 ? fmt::format(", {} greedy tokens", f.n_greedy) : "");
 }
 
+// Differences of logits that a trusted implementation has to its own f32 when it computes in bf16, by case.
+std::map<std::string, double> read_served_differences(const std::string& path) {
+  const Json json = read_json_file(path);
+  if (!json.is_object() || !json.contains("differences") || !json["differences"].is_object()) fail("{}: must be {{\"differences\": {{\"case\": number, ...}}}}", path);
+  std::map<std::string, double> differences;
+  for (const auto& [name, value] : json["differences"].items()) {
+    if (!value.is_number() || !(value.get<double>() >= 0)) fail("{}: the difference of {} is {}, not a number", path, name, value.dump());
+    differences[name] = value.get<double>();
+  }
+  return differences;
+}
+
+// Cells of the table and fields of the JSON for one check.
+struct Checked {
+  std::vector<std::string> cells;
+  Json fields;
+  bool passed;
+};
+
+Checked check_exactly(const EvalFlags& f, const std::string& folder, GoldenMode mode) {
+  const GoldenReport r = check_golden(folder, mode, exact_engine_options(f.how));
+  return {.cells = {fmt::format("{:.2e}", r.difference), fmt::format("{:.2e}", r.greedy_difference), fmt::format("{}/{}", r.n_agree, r.n_greedy)},
+          .fields = {{"difference", r.difference}, {"greedy_difference", r.greedy_difference}, {"agree", r.n_agree}, {"greedy", r.n_greedy}, {"drift", r.drift}},
+          .passed = r.passed(f.tolerance)};
+}
+
+Checked check_as_served(const EvalFlags& f, const std::string& folder, const std::string& name, const std::map<std::string, double>& differences) {
+  const auto found = differences.find(name);
+  if (found == differences.end()) fail("{} has no difference for this case; tests/golden/bf16_differences.py makes it", f.as_served);
+  const ServedReport r = check_golden_as_served(folder, engine_options(f.how));
+  return {.cells = {fmt::format("{:.4f}", r.difference), fmt::format("{:.4f}", found->second), fmt::format("{:.2f}", r.difference / found->second), fmt::format("{}/{}", r.n_agree, r.n_decided)},
+          .fields = {{"difference", r.difference}, {"reference", found->second}, {"rows", r.n_rows}, {"decided", r.n_decided}, {"agree", r.n_agree}},
+          .passed = r.passed(found->second)};
+}
+
 void golden(const EvalFlags& f) {
   std::vector<std::string> cases;
   for (const std::string& folder : f.folders) {
@@ -75,8 +111,16 @@ void golden(const EvalFlags& f) {
     if (found.empty()) fail("{}: no golden case here (a folder with config.json and golden.safetensors)", folder);
     cases.insert(cases.end(), found.begin(), found.end());
   }
-  const EngineOptions options = exact_engine_options(f.how);
-  Table table({{"case"}, {"way"}, {"logits", true}, {"greedy logits", true}, {"greedy", true}, {"result"}});
+  const bool served = !f.as_served.empty();
+  std::map<std::string, double> differences;
+  if (served) {
+    if (f.all_modes) fail("--as-served and --all-ways exclude each other: the ways are compared bit for bit in f32");
+    differences = read_served_differences(f.as_served);
+  } else {
+    exact_engine_options(f.how);             // refuses flags before anything runs
+  }
+  Table table(served ? std::vector<Column>{{"case"}, {"way"}, {"logits", true}, {"reference in bf16", true}, {"ratio", true}, {"first token", true}, {"result"}}
+                     : std::vector<Column>{{"case"}, {"way"}, {"logits", true}, {"greedy logits", true}, {"greedy", true}, {"result"}});
   Json all = Json::array();
   int n_different = 0, n_failed = 0;
   Progress progress("checking");
@@ -86,23 +130,31 @@ void golden(const EvalFlags& f) {
     progress.update(double(done++) / double(cases.size()), folder);
     const std::string name = folder.substr(folder.find_last_of('/', folder.size() - 2) + 1);
     for (const GoldenMode mode : modes) {
+      const std::string way = served ? "as served" : std::string(name_of(mode));
+      std::vector<std::string> row = {name, way};
+      Json fields = {{"case", name}, {"way", way}};
       try {
-        const GoldenReport r = check_golden(folder, mode, options);
-        const bool passed = r.passed(f.tolerance);
-        n_different += !passed;
-        table.add({name, std::string(name_of(mode)), fmt::format("{:.2e}", r.difference), fmt::format("{:.2e}", r.greedy_difference), fmt::format("{}/{}", r.n_agree, r.n_greedy), passed ? "ok" : "DIFFERS"});
-        all.push_back({{"case", name}, {"way", name_of(mode)}, {"difference", r.difference}, {"greedy_difference", r.greedy_difference}, {"agree", r.n_agree}, {"greedy", r.n_greedy}, {"drift", r.drift}, {"passed", passed}});
+        const Checked checked = served ? check_as_served(f, folder, name, differences) : check_exactly(f, folder, mode);
+        n_different += !checked.passed;
+        row.insert(row.end(), checked.cells.begin(), checked.cells.end());
+        row.push_back(checked.passed ? "ok" : "DIFFERS");
+        fields.update(checked.fields);
+        fields["passed"] = checked.passed;
       } catch (const Error& e) {
         ++n_failed;
-        table.add({name, std::string(name_of(mode)), "-", "-", "-", e.what()});
-        all.push_back({{"case", name}, {"way", name_of(mode)}, {"error", e.what()}, {"passed", false}});
+        row.resize(served ? 6 : 5, "-");
+        row.push_back(e.what());
+        fields.update({{"error", e.what()}, {"passed", false}});
       }
+      table.add(row);
+      all.push_back(fields);
     }
   }
   progress.finish();
   fmt::print("{}", f.json ? all.dump(1) + "\n" : table.aligned());
-  if (n_different + n_failed > 0)
-    fail("{} of {} checks differ (tolerance {:g}){}", n_different, cases.size() * modes.size(), f.tolerance, n_failed > 0 ? fmt::format(", {} could not be made: the last column says why", n_failed) : "");
+  if (n_different + n_failed == 0) return;
+  const std::string limit = served ? fmt::format("limit {:g} times the reference's difference, first tokens that lead by {:g} the same", kServedFactor, kServedMargin) : fmt::format("tolerance {:g}", f.tolerance);
+  fail("{} of {} checks differ ({}){}", n_different, cases.size() * modes.size(), limit, n_failed > 0 ? fmt::format(", {} could not be made: the last column says why", n_failed) : "");
 }
 
 }  // namespace
@@ -134,6 +186,7 @@ void add_eval(CLI::App& app) {
   g->add_option("folders", f->folders, "Folders, or folders of folders")->required();
   g->add_option("--tolerance", f->tolerance, "Largest difference of a logit")->capture_default_str();
   g->add_flag("--all-ways", f->all_modes, "Also chunked, batched and preempted");
+  g->add_option("--as-served", f->as_served, "In the arithmetic that serves requests, not f32: within 1.5 times the differences of FILE (tests/data/golden/bf16.json: Hugging Face's own in bf16)")->type_name("FILE");
   g->add_flag("--json", f->json, "As JSON");
   add_model_flags(*g, f->how);
   g->callback([f] { golden(*f); });

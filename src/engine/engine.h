@@ -49,7 +49,8 @@ struct AdapterInfo {
 
 class Engine {
  public:
-  Engine(const Checkpoint& checkpoint, EngineOptions options);
+  Engine(const Checkpoint& checkpoint, EngineOptions options);      // the checkpoint outlives it
+  Engine(Checkpoint&&, EngineOptions) = delete;
   ~Engine();
 
   // Throws Error when the request can never run (empty prompt, token out of range, longer than the context, bad parameters).

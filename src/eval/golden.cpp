@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <random>
+#include <span>
 
 #include "base/error.h"
 #include "eval/logits.h"
@@ -51,6 +52,20 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
     if (!(d <= most)) most = std::isnan(d) ? INFINITY : d;
   }
   return most;
+}
+
+// Of a row of logits the largest, and by how much it leads.
+struct Leader {
+  size_t first = 0;
+  float margin = INFINITY;
+};
+Leader leader_of(std::span<const float> row) {
+  Leader leader;
+  for (size_t i = 1; i < row.size(); ++i)
+    if (row[i] > row[leader.first]) leader.first = i;
+  for (size_t i = 0; i < row.size(); ++i)
+    if (i != leader.first) leader.margin = std::min(leader.margin, row[leader.first] - row[i]);
+  return leader;
 }
 
 // The golden prompt and seven others made from it: shorter, and turned around at different places.
@@ -121,6 +136,44 @@ GoldenReport check_golden(const std::string& folder, GoldenMode mode, EngineOpti
   report.difference = largest_difference(result.logits, golden.logits, folder + ": logits");
   while (report.n_agree < n_greedy && result.greedy[report.n_agree] == golden.greedy[report.n_agree]) report.n_agree++;
   if (report.n_agree == n_greedy) report.greedy_difference = largest_difference(result.greedy_logits, golden.greedy_logits, folder + ": greedy_logits");
+  return report;
+}
+
+ServedReport check_golden_as_served(const std::string& folder, EngineOptions options) {
+  const Golden golden = load_golden(folder);
+  const int n_greedy = int(golden.greedy.size());
+  options.max_batch_tokens = 512;
+  options = logits_options(options, int(golden.prompt.size()) + n_greedy + 1);
+  options.kv_bytes = int64_t{1} << 30;
+  const Checkpoint checkpoint = open_checkpoint(folder);
+  Engine engine(checkpoint, options);
+  const size_t n_vocab = size_t(engine.model().n_vocab);
+  ServedReport report;
+  const auto compare = [&](std::span<const float> row, std::span<const float> wanted) {
+    report.difference = std::max(report.difference, largest_difference({row.begin(), row.end()}, {wanted.begin(), wanted.end()}, folder));
+    report.n_rows++;
+    const Leader leader = leader_of(wanted);
+    if (leader.margin <= kServedMargin) return;
+    report.n_decided++;
+    report.n_agree += leader_of(row).first == leader.first;
+  };
+  const auto row_of = [&](const std::vector<float>& rows, int row) {
+    if (rows.size() < (size_t(row) + 1) * n_vocab) fail("{}: {} numbers, but the model gives {} for each of its rows", folder, rows.size(), n_vocab);
+    return std::span(rows).subspan(size_t(row) * n_vocab, n_vocab);
+  };
+  // Continued by itself, token by token; where it leaves the golden tokens, which a small lead allows, it is set back onto them.
+  std::vector<int32_t> tokens = golden.prompt;
+  int done = 0;
+  do {
+    const LogitsResult result = compute_logits(engine, {tokens}, n_greedy - done).front();
+    if (done == 0)
+      for (int t = 0; t < int(tokens.size()); ++t) compare(row_of(result.logits, t), row_of(golden.logits, t));
+    for (int i = 0; done < n_greedy; ++i) {
+      compare(row_of(result.greedy_logits, i), row_of(golden.greedy_logits, done));
+      tokens.push_back(int32_t(golden.greedy[done]));
+      if (result.greedy[i] != golden.greedy[done++]) break;
+    }
+  } while (done < n_greedy);
   return report;
 }
 

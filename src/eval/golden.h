@@ -33,6 +33,16 @@ struct GoldenReport {
 // `options`: device, ISA, threads and page size; the rest is the check's. Throws Error when the folder is not a golden case or the model cannot be loaded.
 GoldenReport check_golden(const std::string& folder, GoldenMode mode, EngineOptions options = {});
 
+// The same case in the arithmetic that serves requests (on a GPU 16-bit activations and KV), which rounds otherwise than f32, as a trusted implementation in bf16 does too:
+// held to that one's own differences, and to the golden tokens wherever they lead by more than rounding can turn.
+inline constexpr double kServedFactor = 1.5, kServedMargin = 0.25;
+struct ServedReport {
+  double difference = 0;                     // largest, of `logits` and, behind the golden tokens, `greedy_logits`
+  int n_rows = 0, n_decided = 0, n_agree = 0;  // rows of logits; those whose first leads the second by kServedMargin; of these, with the same first
+  bool passed(double reference) const { return difference <= kServedFactor * reference && n_agree == n_decided; }
+};
+ServedReport check_golden_as_served(const std::string& folder, EngineOptions options = {});
+
 // The golden cases below a folder, sorted; the folder itself when it is one. Empty when there is none.
 std::vector<std::string> find_golden_cases(const std::string& folder);
 

@@ -13,6 +13,10 @@ namespace ridge {
 EngineOptions exact_options(EngineOptions options, int max_context) {
   options.activations = FormatId::f32;
   options.kv_format = FormatId::f32;
+  return logits_options(options, max_context);
+}
+
+EngineOptions logits_options(EngineOptions options, int max_context) {
   options.rope_dynamic_exact = true;
   options.index_with_hindsight = true;
   options.max_context = max_context;

@@ -18,6 +18,8 @@ struct LogitsResult {
 
 // An engine for scoring: rows of logits for whole chunks, f32 activations and KV, angles that follow every token.
 EngineOptions exact_options(EngineOptions options, int max_context);
+// The same with activations and KV as `options` have them.
+EngineOptions logits_options(EngineOptions options, int max_context);
 
 // Runs all prompts together. `between_steps` (may be empty) sees the ids after each step: tests preempt there. Throws Error when a sequence fails.
 using BetweenSteps = std::function<void(Engine& engine, const std::vector<uint64_t>& ids)>;

@@ -21,8 +21,9 @@ TEST(CudaRefusal, NamesTheFamilyTheOpAndWhatWorks) {
       if (std::filesystem::is_directory(root + std::string(name))) folder = root + std::string(name);
     if (folder.empty()) continue;
     ++n_tried;
+    const Checkpoint checkpoint = open_checkpoint(folder);
     try {
-      Engine(open_checkpoint(folder), {.device = "cuda", .n_threads = 1, .max_context = 64});
+      Engine(checkpoint, {.device = "cuda", .n_threads = 1, .max_context = 64});
       ADD_FAILURE() << name << " was taken";
     } catch (const Error& e) {
       const std::string said = e.what();

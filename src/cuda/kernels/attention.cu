@@ -128,6 +128,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(PagedAttention op, 
         scores[h * kTile + lane] = pa;
         if (kTile > 32) scores[h * kTile + 32 + lane] = pb;
         const float sum = warp_sum(pa + pb);
+        __syncwarp();                                                       // all lanes have read the maximum before
         if (lane == 0) {
           const float keep = before == -FLT_MAX ? 0.0f : expf(before - top);
           split_state.keep[h] = keep;

@@ -281,17 +281,19 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
       // chain, then even and odd ones, then lanes.
 #pragma unroll 1
       for (int first = 0; first < share; first += 4) {
-        const int head = first + lane / 8, from = seen.from - start - lane % 8, to = seen.to - start - lane % 8;
-        float* const s = scores + min(head, share - 1) * kScoreStride + lane % 8;
-        if (op.softcap > 0 && head < share) {
+        const int head = first + lane / 8;
+        const bool there = head < share;                                       // other lanes touch no scores
+        const int from = seen.from - start - lane % 8, to = seen.to - start - lane % 8;
+        float* const s = scores + head * kScoreStride + lane % 8;
+        if (op.softcap > 0 && there) {
 #pragma unroll 1
           for (int p = 0; p < kFlashTile; p += 8) s[p] = op.softcap * tanhf(s[p] * op.scale / op.softcap);
         }
         float top = -CUDART_INF_F;
 #pragma unroll 4
         for (int p = 0; p < kFlashTile; p += 8) {
-          if (p < from || p >= to) s[p] = -CUDART_INF_F;
-          top = fmaxf(top, s[p]);
+          if (there && (p < from || p >= to)) s[p] = -CUDART_INF_F;
+          if (there) top = fmaxf(top, s[p]);
         }
 #pragma unroll
         for (int d = 1; d < 8; d *= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, d));
@@ -300,15 +302,15 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
         float sum = 0;
 #pragma unroll 4
         for (int p = 0; p < kFlashTile; p += 8) {
-          const float weight = exp2_fast(fmaf(s[p], factor, -base_exponent));
+          const float weight = there ? exp2_fast(fmaf(s[p], factor, -base_exponent)) : 0.0f;
           sum = __fadd_rn(sum, weight);
           float given = weight;
           if constexpr (kIsFp8<T>) given = __fmul_rn(weight, scales[kFlashTile + p + lane % 8]);
-          if (head < share) w[p] = rounded<OperandOf<T>>(given);
+          if (there) w[p] = rounded<OperandOf<T>>(given);
         }
 #pragma unroll
         for (int d = 1; d < 8; d *= 2) sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, d));
-        if (lane % 8 == 0 && head < share) *reinterpret_cast<float2*>(result + head * L::kResultStride + kDim) = {top, sum};
+        if (lane % 8 == 0 && there) *reinterpret_cast<float2*>(result + head * L::kResultStride + kDim) = {top, sum};
       }
       __syncwarp();
       float out[kDim / 2];

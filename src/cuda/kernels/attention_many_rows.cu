@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
   start_dependents();
   if (threadIdx.x == 0) {
     if (maps.are_there) prefetch_map(maps.of[0]), prefetch_map(maps.of[1]);
-    for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], kIsFp8<T> ? 4 : 1), init_barrier(&empty[s], kConsumers * 4);
+    for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], kIsFp8<T> ? 4 * kWarpArrivals : 1), init_barrier(&empty[s], kConsumers * 4 * kWarpArrivals);
     for (int s = 0; s < kCodeSlots; ++s) init_barrier(&codes_full[s], 1);
     publish_barriers();
   }
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       [[maybe_unused]] bool owes = false;
       [[maybe_unused]] uint32_t p[8][4];
       const auto leave = [&](Ring<kDepth>& at) {
-        if (lane == 0) arrive(&at.empty[at.stage]);
+        arrive_as_warp(&at.empty[at.stage], lane);
         at.advance(2);
       };
       const auto start_scores = [&] {

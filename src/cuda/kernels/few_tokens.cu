@@ -87,8 +87,9 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
   }
   if (any_warp >= kTeams * kTeam) {
     if (threadIdx.x == kTeams * kTeam * 32) {
-      for (int i = 0; i < kLeft; ++i) init_barrier(gates + i, 1), init_barrier(gates + kLeft + i, kTeam);
+      for (int i = 0; i < kLeft; ++i) init_barrier(gates + i, 1), init_barrier(gates + kLeft + i, kTeam * kWarpArrivals);
       init_barrier(input_there, 1);
+      make_barriers<kTeams>(memory);
       publish_barriers();
     }
     __syncwarp();
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
       await(arrived + slot, phase);
       multiply_slot(ring + slot * L::kSlotBytes);
       __syncwarp();
-      if (lane == 0) arrive(arrived + slot + kLeft);
+      arrive_as_warp(arrived + slot + kLeft, lane);
     };
     const auto advance = [&] {
       if (++slot == kSlots) slot = 0, phase ^= 1;
@@ -163,7 +164,7 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
       load_input(to, x + nth * kStep);
       if (nth % kEach < kEach - 1) return;
       __syncwarp();
-      if (lane == 0) arrive(arrived + s + kLeft);
+      arrive_as_warp(arrived + s + kLeft, lane);
       if (!kWholeRing) advance();
     };
     if constexpr (kRuns > 0) {
@@ -266,12 +267,12 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
       }
 
       float* const sums = all_sums + (team * 2 + turn) * n_tokens * kTokenSums + warp * 16 + g;
-      if (n_done++ >= 2) sync_threads_of(barrier_of(Sums::read, team, turn), kTeamAndOne);
+      if (n_done++ >= 2) await_sums(memory, Sums::read, team, turn, (n_done - 3) / 2);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         if (2 * q + i % 2 < n_tokens) sums[(2 * q + i % 2) * kTokenSums + (i >= 2 ? 8 : 0)] = acc[0][i];
       __syncwarp();
-      arrive_among_threads(barrier_of(Sums::there, team, turn), kTeamAndOne);
+      arrive_at_sums(memory, Sums::there, team, turn);
       turn ^= 1;
     }
     if (me >= f.n_tiles) {                                                    // the others wait for this team's part of the input

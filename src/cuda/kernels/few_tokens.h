@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "cuda/kernels/few_barriers.h"
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/activation.h"
@@ -15,7 +16,6 @@
 
 namespace ridge::cuda::few {
 
-constexpr int kTeam = 8;                                                    // warps
 static_assert(kTeam * 32 == kNormThreads && kFewTokens == 8);
 
 using Part = GemmPart;                                                      // first_block: the first of its tiles
@@ -64,8 +64,8 @@ constexpr int kTokenSums = kTeam * 16 + 16;
 template <class Unit>
 struct Layout {
   using P = Plan<Unit>;
-  static constexpr int kGates = 256, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
-  static_assert(P::kTeams * P::kSlots * 16 + 8 <= kGates && P::kRuns % 2 == 0);
+  static constexpr int kGates = kBarriersAt + kBarrierBytes, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
+  static_assert(P::kTeams * P::kSlots * 16 + 8 <= kBarriersAt && P::kRuns % 2 == 0);
   static constexpr int kInputs = kGates + P::kTeams * kRing;
   static constexpr int sums_bytes(int n_tokens) { return P::kTeams * (2 * n_tokens * kTokenSums + kTeam) * 4; }
 };
@@ -215,10 +215,6 @@ __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const F
   else copy(std::type_identity<float4[4 / kTeams]>{}, [](std::byte* row, int k, const float4& v) { put_four(row, k, v); });
 }
 
-// All threads of the teams, with what they wrote to shared memory.
-template <int kTeams>
-__device__ void meet() { asm volatile("bar.sync 4, %0;" ::"n"(kTeams * kTeam * 32) : "memory"); }
-
 // The input of a phase that is activated by the one before, in pieces of 16 bytes a thread of two teams: the next one is on its way while one is multiplied, and is looked at when it
 // is needed. So the phase begins while others still make the end of its input. kRests: the last piece may be less, for some of the warps.
 constexpr int kPiece = 4096;
@@ -355,11 +351,6 @@ __device__ void ask_for_weights(std::byte* memory, int team, const Phases<kMost>
 }
 #endif
 
-// A team's sums [2][token][warp][16] go by turns to the warp that finishes its tiles: the team arrives when they are there, that warp when it has read them.
-enum class Sums { there, read };
-__device__ inline int barrier_of(Sums sums, int team, int turn) { return 5 + (sums == Sums::there ? 0 : 4) + 2 * team + turn; }
-constexpr int kTeamAndOne = (kTeam + 1) * 32;
-
 #if __CUDA_ARCH__ >= 900
 __device__ inline float load_shared(uint32_t address) {
   float v;
@@ -418,7 +409,7 @@ __device__ void finish_tiles(std::byte* memory, int team, const Phases<kMost>& c
       if (f.residual && i < e.n_rounds) e.before[i] = __ldcg(e.residual + 2 * i * f.residual_stride);
     return e;
   };
-  int turn = 0;
+  int turn = 0, n_seen = 0;
   uint32_t sums = shared_address(memory) + c.sums_at + 4 * ((team * 2 * n_tokens + first_token) * kTokenSums + lane % 16), to_other = 4 * n_tokens * kTokenSums;
   float gate[kRounds];                                                      // 1 where nothing is gated
 #pragma unroll
@@ -426,7 +417,7 @@ __device__ void finish_tiles(std::byte* memory, int team, const Phases<kMost>& c
   Ending<kRounds> e = look();
 #pragma unroll 1
   while (e.n_rounds >= 0) {
-    sync_threads_of(barrier_of(Sums::there, team, turn), kTeamAndOne);
+    await_sums(memory, Sums::there, team, turn, n_seen++ / 2);
     float sum[kRounds];
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
@@ -439,7 +430,7 @@ __device__ void finish_tiles(std::byte* memory, int team, const Phases<kMost>& c
       for (int w = 0; w < kTeam; ++w) sum[i] += of_warp[w];
     }
     __syncwarp();
-    if (n_left > 2) arrive_among_threads(barrier_of(Sums::read, team, turn), kTeamAndOne);
+    if (n_left > 2) arrive_at_sums(memory, Sums::read, team, turn);
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
       if (i >= e.n_rounds) continue;

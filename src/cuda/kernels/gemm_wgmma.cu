@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
   start_dependents();
   if (threadIdx.x == 0) {
     for (int i = 0; kAct < 0 && i < parts.n; ++i) prefetch_map(outputs.of_part[i]);
-    for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], 1), init_barrier(&empty[s], kConsumers * 4 * kCluster<Unit>);
+    for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], 1), init_barrier(&empty[s], kConsumers * 4 * kCluster<Unit> * kWarpArrivals);
     publish_barriers();
   }
   if (kCluster<Unit> > 1) arrive_started(), await_cluster();
@@ -125,8 +125,8 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
     if (++stage == kDepth) stage = 0, phase ^= 1;
   };
   const auto leave = [&](int s) {
-    if (lane > 0) return;
-    arrive(&empty[s]);
+    arrive_as_warp(&empty[s], lane);
+    if (lane >= kWarpArrivals) return;
     if (kCluster<Unit> > 1) arrive_there(address_in(shared_address(&empty[s]), int(blockIdx.x) % kCluster<Unit> ^ 1));
   };
 

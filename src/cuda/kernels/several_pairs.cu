@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   constexpr int kEarly = 3;                                                  // steps of weights that are asked for before an input that is normed here: with more on their way, its rows come late
   start_dependents();
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kSlots; ++i) init_barrier(arrived + i, 1 + kWeightCopiers), init_barrier(left + i, kConsumers);
+    for (int i = 0; i < kSlots; ++i) init_barrier(arrived + i, 1 + kWeightCopiers), init_barrier(left + i, kConsumers * kWarpArrivals);
     init_barrier(sent, 1);
     publish_barriers();
   }
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       wgmma_await<1>();                                                        // the same half of the unit before has been multiplied, and with the second half all of that unit
-      if (nth == 0 && h == 1 && before >= 0 && lane == 0) arrive(left + before);
+      if (nth == 0 && h == 1 && before >= 0) arrive_as_warp(left + before, lane);
 #pragma unroll
       for (int t = 0; t < 2; ++t) Own::take(a[h][t], held[nth], 2 * h + t);
       wgmma_fence();

@@ -56,9 +56,9 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
   const int n_steps = (f.n_units + kChains - 1) / kChains;
   start_dependents();
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kLeft; ++i) init_barrier(gates + i, 1), init_barrier(gates + kLeft + i, kOwnChains);
-    for (int i = 0; i < L::kInputs; ++i) init_barrier(input_arrived + i, 1), init_barrier(input_left + i, kConsumers);
-    init_barrier(sent, 1), init_barrier(sums_there, kConsumers), init_barrier(sums_left, kConsumers);
+    for (int i = 0; i < kLeft; ++i) init_barrier(gates + i, 1), init_barrier(gates + kLeft + i, kOwnChains * kWarpArrivals);
+    for (int i = 0; i < L::kInputs; ++i) init_barrier(input_arrived + i, 1), init_barrier(input_left + i, kConsumers * kWarpArrivals);
+    init_barrier(sent, 1), init_barrier(sums_there, kConsumers * kWarpArrivals), init_barrier(sums_left, kConsumers * kWarpArrivals);
     publish_barriers();
   }
   __syncthreads();
@@ -168,12 +168,12 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
     const auto input = [&] { return reinterpret_cast<const uint4*>(memory + x_slot * L::kInputBytes + chain * NT * 1024) + lane; };
     const auto leave_slot = [&] {
       __syncwarp();
-      if (lane == 0) arrive(left + slot);
+      arrive_as_warp(left + slot, lane);
       if (++slot == kSlots) slot = 0, phase ^= 1;
     };
     const auto leave_input = [&] {
       __syncwarp();
-      if (lane == 0) arrive(input_left + x_slot);
+      arrive_as_warp(input_left + x_slot, lane);
       if (++x_slot == L::kInputs) x_slot = 0, x_phase ^= 1;
     };
     const int n_own = has_tile ? max(f.n_units - role * kOwnChains - chain + kChains - 1, 0) / kChains : 0;      // steps that the chain has a unit in: all, or all but the last
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
         ends.finish(own, ended >> 1 & 1);
       }
       __syncwarp();
-      if (lane == 0) arrive(sums_left);
+      arrive_as_warp(sums_left, lane);
       if (!has_tile) return;
     }
     if (n_own < n_steps) {                                                       // the others' last step
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __gri
 #pragma unroll
     for (int r = 0; r < RT; ++r) put_sums<RT, NT>(sums, acc[r], chain, group * RT + r, lane);
     __syncwarp();
-    if (lane == 0) arrive(sums_there);
+    arrive_as_warp(sums_there, lane);
   }
 #endif
 }

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
   const auto n_groups = [&](int chain) { return max((units_of(chain) + kGroup - 1) / kGroup, 1); };
   start_dependents();
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kSlots; ++i) init_barrier(arrived + i, kWideCopiers), init_barrier(left + i, kTiles);
+    for (int i = 0; i < kSlots; ++i) init_barrier(arrived + i, kWideCopiers), init_barrier(left + i, kTiles * kWarpArrivals);
     publish_barriers();
   }
   __syncthreads();
@@ -158,9 +158,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
       for (int c = 0; c < C; ++c) n_units += units_of(first + c);
       const int n_full = n_units / kGroupUnits;                                // groups
       const bool rest = n_full < n_groups(first), last = first + C == kChains && place + int(gridDim.x) >= f.n_places;
-      const auto leave = [&](int slot) {
-        if (lane == 0) arrive(left + slot);
-      };
+      const auto leave = [&](int slot) { arrive_as_warp(left + slot, lane); };
       const auto go_on = [&](bool more) {
         base = base + kGroup == kSlots ? 0 : base + kGroup;
         phase ^= uint32_t(base == 0);

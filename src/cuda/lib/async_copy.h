@@ -104,6 +104,18 @@ template <int kPending = 0>
 __device__ inline void await_stores_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory"); }
 __device__ inline void await_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
+// A warp's arrival, when its lanes have read or written what the barrier stands for: by one of them, at a barrier made for kWarpArrivals of each warp. compute-sanitizer's racecheck sees no order between
+// that lane and the others, so in builds for it (RIDGE_RACECHECK) every lane arrives.
+#if defined(RIDGE_RACECHECK)
+constexpr int kWarpArrivals = 32;
+__device__ inline void arrive_as_warp(Barrier* b, int /*lane*/) { arrive(b); }
+#else
+constexpr int kWarpArrivals = 1;
+__device__ inline void arrive_as_warp(Barrier* b, int lane) {
+  if (lane == 0) arrive(b);
+}
+#endif
+
 // A barrier among n_threads of a block, by number (0 is __syncthreads).
 __device__ inline void sync_threads_of(int id, int n_threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory"); }
 // Counted among them, without waiting.

@@ -238,7 +238,7 @@ __device__ void widen_tiles(Ring<kDepth>& ring, CodeSlots& codes, float* scales,
     widen_tile<kKeys, kDim>(ring.tiles + ring.stage * kKvBytes<kDim>, from, s, tile);
     fence_for_wgmma();
     __syncwarp();
-    if (lane == 0) arrive(&ring.full[ring.stage]);
+    arrive_as_warp(&ring.full[ring.stage], lane);
     ring.advance();
     codes.advance();
     sync_threads_of(kCopierBarrier, 128);                                    // everybody has read the slot
