@@ -1,6 +1,7 @@
 // `ridge eval perplexity|logits|golden`: how good, and how right.
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -88,20 +89,19 @@ struct Checked {
   bool passed;
 };
 
-Checked check_exactly(const EvalFlags& f, const std::string& folder, GoldenMode mode) {
-  const GoldenReport r = check_golden(folder, mode, exact_engine_options(f.how));
+Checked check_exactly(const std::string& folder, GoldenMode mode, const EngineOptions& options, double tolerance) {
+  const GoldenReport r = check_golden(folder, mode, options);
   return {.cells = {fmt::format("{:.2e}", r.difference), fmt::format("{:.2e}", r.greedy_difference), fmt::format("{}/{}", r.n_agree, r.n_greedy)},
           .fields = {{"difference", r.difference}, {"greedy_difference", r.greedy_difference}, {"agree", r.n_agree}, {"greedy", r.n_greedy}, {"drift", r.drift}},
-          .passed = r.passed(f.tolerance)};
+          .passed = r.passed(tolerance)};
 }
 
-Checked check_as_served(const EvalFlags& f, const std::string& folder, const std::string& name, const std::map<std::string, double>& differences) {
-  const auto found = differences.find(name);
-  if (found == differences.end()) fail("{} has no difference for this case; tests/golden/bf16_differences.py makes it", f.as_served);
-  const ServedReport r = check_golden_as_served(folder, engine_options(f.how));
-  return {.cells = {fmt::format("{:.4f}", r.difference), fmt::format("{:.4f}", found->second), fmt::format("{:.2f}", r.difference / found->second), fmt::format("{}/{}", r.n_agree, r.n_decided)},
-          .fields = {{"difference", r.difference}, {"reference", found->second}, {"rows", r.n_rows}, {"decided", r.n_decided}, {"agree", r.n_agree}},
-          .passed = r.passed(found->second)};
+Checked check_as_served(const std::string& folder, const EngineOptions& options, std::optional<double> reference) {
+  if (!reference) fail("the file of --as-served has no difference for this case; tests/golden/bf16_differences.py makes it");
+  const ServedReport r = check_golden_as_served(folder, options);
+  return {.cells = {fmt::format("{:.4f}", r.difference), fmt::format("{:.4f}", *reference), fmt::format("{:.2f}", r.difference / *reference), fmt::format("{}/{}", r.n_agree, r.n_decided)},
+          .fields = {{"difference", r.difference}, {"reference", *reference}, {"rows", r.n_rows}, {"decided", r.n_decided}, {"agree", r.n_agree}},
+          .passed = r.passed(*reference)};
 }
 
 void golden(const EvalFlags& f) {
@@ -112,15 +112,12 @@ void golden(const EvalFlags& f) {
     cases.insert(cases.end(), found.begin(), found.end());
   }
   const bool served = !f.as_served.empty();
-  std::map<std::string, double> differences;
-  if (served) {
-    if (f.all_modes) fail("--as-served and --all-ways exclude each other: the ways are compared bit for bit in f32");
-    differences = read_served_differences(f.as_served);
-  } else {
-    exact_engine_options(f.how);             // refuses flags before anything runs
-  }
-  Table table(served ? std::vector<Column>{{"case"}, {"way"}, {"logits", true}, {"reference in bf16", true}, {"ratio", true}, {"first token", true}, {"result"}}
-                     : std::vector<Column>{{"case"}, {"way"}, {"logits", true}, {"greedy logits", true}, {"greedy", true}, {"result"}});
+  if (served && f.all_modes) fail("--as-served and --all-ways exclude each other: the ways are compared bit for bit in f32");
+  const EngineOptions options = served ? engine_options(f.how) : exact_engine_options(f.how);
+  const std::map<std::string, double> differences = served ? read_served_differences(f.as_served) : std::map<std::string, double>{};
+  const std::vector<Column> columns = served ? std::vector<Column>{{"case"}, {"way"}, {"logits", true}, {"reference in bf16", true}, {"ratio", true}, {"first token", true}, {"result"}}
+                                             : std::vector<Column>{{"case"}, {"way"}, {"logits", true}, {"greedy logits", true}, {"greedy", true}, {"result"}};
+  Table table(columns);
   Json all = Json::array();
   int n_different = 0, n_failed = 0;
   Progress progress("checking");
@@ -134,7 +131,8 @@ void golden(const EvalFlags& f) {
       std::vector<std::string> row = {name, way};
       Json fields = {{"case", name}, {"way", way}};
       try {
-        const Checked checked = served ? check_as_served(f, folder, name, differences) : check_exactly(f, folder, mode);
+        const auto found = differences.find(name);
+        const Checked checked = served ? check_as_served(folder, options, found != differences.end() ? std::optional(found->second) : std::nullopt) : check_exactly(folder, mode, options, f.tolerance);
         n_different += !checked.passed;
         row.insert(row.end(), checked.cells.begin(), checked.cells.end());
         row.push_back(checked.passed ? "ok" : "DIFFERS");
@@ -142,7 +140,7 @@ void golden(const EvalFlags& f) {
         fields["passed"] = checked.passed;
       } catch (const Error& e) {
         ++n_failed;
-        row.resize(served ? 6 : 5, "-");
+        row.resize(columns.size() - 1, "-");
         row.push_back(e.what());
         fields.update({{"error", e.what()}, {"passed", false}});
       }
@@ -186,7 +184,7 @@ void add_eval(CLI::App& app) {
   g->add_option("folders", f->folders, "Folders, or folders of folders")->required();
   g->add_option("--tolerance", f->tolerance, "Largest difference of a logit")->capture_default_str();
   g->add_flag("--all-ways", f->all_modes, "Also chunked, batched and preempted");
-  g->add_option("--as-served", f->as_served, "In the arithmetic that serves requests, not f32: within 1.5 times the differences of FILE (tests/data/golden/bf16.json: Hugging Face's own in bf16)")->type_name("FILE");
+  g->add_option("--as-served", f->as_served, fmt::format("In the arithmetic that serves requests, not f32: within {:g} times the differences of FILE (tests/data/golden/bf16.json: Hugging Face's own in bf16)", kServedFactor))->type_name("FILE");
   g->add_flag("--json", f->json, "As JSON");
   add_model_flags(*g, f->how);
   g->callback([f] { golden(*f); });

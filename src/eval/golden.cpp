@@ -44,7 +44,7 @@ Golden load_golden(const std::string& folder) {
   return golden;
 }
 
-double largest_difference(const std::vector<float>& a, const std::vector<float>& b, const std::string& what) {
+double largest_difference(std::span<const float> a, std::span<const float> b, const std::string& what) {
   if (a.size() != b.size()) fail("{}: {} numbers, but the model gives {}", what, b.size(), a.size());
   double most = 0;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -150,7 +150,7 @@ ServedReport check_golden_as_served(const std::string& folder, EngineOptions opt
   const size_t n_vocab = size_t(engine.model().n_vocab);
   ServedReport report;
   const auto compare = [&](std::span<const float> row, std::span<const float> wanted) {
-    report.difference = std::max(report.difference, largest_difference({row.begin(), row.end()}, {wanted.begin(), wanted.end()}, folder));
+    report.difference = std::max(report.difference, largest_difference(row, wanted, folder));
     report.n_rows++;
     const Leader leader = leader_of(wanted);
     if (leader.margin <= kServedMargin) return;
