@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "sample/weights.h"
 
 namespace ridge {
 namespace {
@@ -36,12 +37,6 @@ double total_of(const std::vector<Candidate>& candidates) {
   double total = 0;
   for (const Candidate& c : candidates) total += c.weight;
   return total;
-}
-
-double log_sum_exp(std::span<const float> logits, float largest) {
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(double(x) - largest);
-  return largest + std::log(sum);
 }
 
 constexpr const char* kNotNumbers = "the model's logits are not numbers (NaN): its weights are damaged, or a number overflowed on the way";
@@ -104,7 +99,6 @@ void Sampler::adjust(std::span<float> logits, const SampleInput& input) {
 template <class At>
 void Sampler::penalise(const At& at, const SampleInput& input) {
   const SamplingParams& params = input.params;
-  if (input.is_penalised) return;
   const Penalties penalties = params.penalties();
   if (penalties.repetition != 1.0f) {
     const size_t n = params.penalty_last_n < 0 ? input.history.size() : std::min(input.history.size(), size_t(params.penalty_last_n));
@@ -126,16 +120,16 @@ void Sampler::penalise(const At& at, const SampleInput& input) {
   }
 }
 
-bool Sampler::top_may_decide(const SamplingParams& p, int n_top, bool is_penalised) {
+bool Sampler::top_may_decide(const SamplingParams& p, int n_top) {
   return (p.greedy() || (p.top_k > 0 && p.top_k <= n_top && p.mirostat == 0 && p.top_n_sigma <= 0.0f)) && p.n_logprobs < 0 && p.logit_bias.empty() && p.dry_multiplier == 0.0f &&
-         (is_penalised || (p.repetition_penalty >= 1.0f && p.presence_penalty >= 0.0f && p.frequency_penalty >= 0.0f));
+         p.repetition_penalty >= 1.0f && p.presence_penalty >= 0.0f && p.frequency_penalty >= 0.0f;
 }
 
 // What is not among them is at most as large as the last of them, and penalties and bans only lower: those that stay above it are the largest of all.
 std::optional<Sampled> Sampler::sample_top(std::span<const TokenLogprob> top, const SampleInput& input) {
   const SamplingParams& params = input.params;
   const size_t n_needed = params.greedy() ? 1 : size_t(params.top_k);
-  if (!top_may_decide(params, int(top.size()), input.is_penalised) || !input.allowed.empty() || top.empty() || !std::isfinite(top.front().logprob)) return std::nullopt;
+  if (!top_may_decide(params, int(top.size())) || !input.allowed.empty() || top.empty() || !std::isfinite(top.front().logprob)) return std::nullopt;
   if (!params.greedy() && n_needed >= counts_.size()) return std::nullopt;      // no cut at all: drawn in the order of tokens
   const bool is_all = top.size() == counts_.size();
   const float floor = top.back().logprob;
@@ -152,11 +146,7 @@ std::optional<Sampled> Sampler::sample_top(std::span<const TokenLogprob> top, co
   if (!std::isfinite(largest)) return std::nullopt;
   if (params.greedy()) return Sampled{.token = buffer_.front().token};
   gather_top(std::span(buffer_).first(std::min(n_needed, buffer_.size())), -INFINITY, largest, params.dynatemp_range > 0.0f ? 1.0 : 1.0 / params.temperature);
-  return Sampled{.token = draw_gathered(input)};
-}
-
-namespace {
-double weight_of(float logit, float largest, double sharpness) { return std::exp((double(logit) - largest) * sharpness); }    // the likeliest weighs 1
+  return Sampled{.token = draw_gathered(input, total_of(candidates_))};
 }
 
 void Sampler::gather(std::span<const float> logits, int top_k, float least, float largest, double sharpness) {
@@ -164,40 +154,51 @@ void Sampler::gather(std::span<const float> logits, int top_k, float least, floa
     select_top_k(buffer_, logits, top_k);
     return gather_top(buffer_, least, largest, sharpness);
   }
+  weigh(weights_, sums_, logits, largest, sharpness, {.least = least, .lightest = 0});
+  gather_weighed(0);
+}
+
+void Sampler::gather_weighed(double lightest) {
   candidates_.clear();
-  for (size_t i = 0; i < logits.size(); ++i)
-    if (logits[i] >= least && logits[i] != -INFINITY) candidates_.push_back({int32_t(i), 0, weight_of(logits[i], largest, sharpness)});
+  for (size_t i = 0; i < weights_.size(); ++i)
+    if (weights_[i] > 0.0 && weights_[i] >= lightest) candidates_.push_back({int32_t(i), 0, weights_[i]});
 }
 
 void Sampler::gather_top(std::span<const TokenLogprob> top, float least, float largest, double sharpness) {
   candidates_.clear();
   for (const TokenLogprob& t : top)
-    if (t.logprob >= least && t.logprob != -INFINITY) candidates_.push_back({t.token, 0, weight_of(t.logprob, largest, sharpness)});
+    if (t.logprob >= least && t.logprob != -INFINITY) candidates_.push_back({t.token, 0, exponential((double(t.logprob) - largest) * sharpness)});
 }
 
 int32_t Sampler::draw(std::span<const float> logits, const SampleInput& input, float largest) {
   const SamplingParams& params = input.params;
   const float least = params.top_n_sigma > 0.0f ? sigma_floor(logits, params.top_n_sigma, largest) : -INFINITY;
-  gather(logits, params.top_k, least, largest, params.dynatemp_range > 0.0f ? 1.0 : 1.0 / params.temperature);
-  return draw_gathered(input);
+  const bool typical = params.typical_p < 1.0f, nucleus = params.top_p < 1.0f, late = params.xtc_probability > 0.0f || params.dynatemp_range > 0.0f;
+  const double sharpness = params.dynatemp_range > 0.0f ? 1.0 : 1.0 / params.temperature;
+  if ((params.top_k > 0 && size_t(params.top_k) < logits.size()) || typical || (late && !nucleus)) {
+    gather(logits, params.top_k, least, largest, sharpness);
+    return draw_gathered(input, total_of(candidates_));
+  }
+  // Nobody need gather a whole vocabulary: a draw from all walks over their sums, and the likeliest that reach top_p of the weight are not among those that weigh less than
+  // (1 - top_p) / n of it, which hold less than 1 - top_p together.
+  const double total = weigh(weights_, sums_, logits, largest, sharpness, {.least = least, .lightest = nucleus ? 0.0 : double(params.min_p)});
+  if (!nucleus) return pick_in_order(uniform(input.seed, input.counter) * total);
+  gather_weighed(total * (1.0 - params.top_p) / double(logits.size()));
+  return draw_gathered(input, total);
 }
 
-int32_t Sampler::draw_gathered(const SampleInput& input) {
+int32_t Sampler::draw_gathered(const SampleInput& input, double total) {
   const SamplingParams& params = input.params;
   const bool typical = params.typical_p < 1.0f, nucleus = params.top_p < 1.0f, heated_late = params.dynatemp_range > 0.0f;
   if (typical) {
-    const double total = total_of(candidates_);
     double entropy = 0;
     std::erase_if(candidates_, [](const Candidate& c) { return c.weight == 0; });
     for (const Candidate& c : candidates_) entropy -= c.weight / total * std::log(c.weight / total);
     for (Candidate& c : candidates_) c.order = std::abs(-std::log(c.weight / total) - entropy);
     keep_mass(candidates_, params.typical_p * total);
+    total = total_of(candidates_);
   }
   if (nucleus) {
-    const double total = total_of(candidates_);
-    // All tokens below (1 - top_p) / n hold less than 1 - top_p together: the likeliest that reach top_p are among the others.
-    const double least_weight = total * (1.0 - params.top_p) / double(candidates_.size());
-    std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < least_weight; });
     for (Candidate& c : candidates_) c.order = -c.weight;
     keep_mass(candidates_, params.top_p * total);
   }
@@ -239,6 +240,22 @@ void Sampler::heat_by_entropy(const SamplingParams& params) {
   const double share = std::clamp(entropy / std::log(double(candidates_.size())), 0.0, 1.0);
   const double temperature = low + (high - low) * std::pow(share, double(params.dynatemp_exponent));
   for (Candidate& c : candidates_) c.weight = c.weight == most ? 1.0 : std::pow(c.weight / most, 1.0 / std::max(temperature, 1e-9));
+}
+
+int32_t Sampler::pick_in_order(double left) const {
+  const auto n = int64_t(weights_.size());
+  for (int64_t first = 0; first < n; first += kWeighed) {
+    const double sum = sums_[size_t(first / kWeighed)];
+    if (left >= sum) {
+      left -= sum;
+      continue;
+    }
+    for (int64_t i = first; i < std::min(n, first + kWeighed); ++i)
+      if ((left -= weights_[size_t(i)]) < 0) return int32_t(i);
+    left = 0;                                // rounded down past its end
+  }
+  const auto last = std::find_if(weights_.rbegin(), weights_.rend(), [](double w) { return w > 0; });
+  return int32_t(weights_.rend() - last) - 1;
 }
 
 size_t Sampler::pick(double u) const {

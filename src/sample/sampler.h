@@ -7,7 +7,8 @@
 //   5. cuts, each renormalising what the last one left: top-n-sigma, top-k, typical, top-p, min-p, XTC (llama.cpp's order); or mirostat instead of them all.
 //      A dynamic temperature follows the cuts, as its measure is what they left; the cuts then see a temperature of 1
 //   6. a draw from a counter-based generator, so that token n of a request depends on (seed, n) and its tokens so far, not on what else runs
-// Nothing sorts the vocabulary: greedy is one pass, top-k keeps a small buffer above a rising threshold, top-p first drops what cannot be in it.
+// Nothing sorts the vocabulary: greedy is one pass, top-k keeps a small buffer above a rising threshold, top-p first drops what cannot be in it, and a draw from all walks over
+// sums of weights.
 #pragma once
 #include <array>
 #include <optional>
@@ -25,7 +26,6 @@ struct SampleInput {
   std::span<const int32_t> banned = {};      // ids that may not be chosen now (eos before min_tokens)
   std::span<const uint32_t> allowed = {};    // a filter's mask, see TokenFilter; empty: all are allowed
   float* mirostat_mu = nullptr;              // the sequence's, where params.mirostat: 2 * tau before its first token
-  bool is_penalised = false;                 // repetition, presence and frequency penalties have been applied to the logits already
 };
 
 class Sampler {
@@ -38,7 +38,7 @@ class Sampler {
   // have a say, or when there is something to complain about. A device finds them, so that the row need not come to the host.
   std::optional<Sampled> sample_top(std::span<const TokenLogprob> top, const SampleInput& input);
   // Whether there are logits of the model for which they decide: cut at top-k or greedy, and nothing raises a logit or looks at all of them.
-  static bool top_may_decide(const SamplingParams& params, int n_top, bool is_penalised);
+  static bool top_may_decide(const SamplingParams& params, int n_top);
 
  private:
   struct Candidate { int32_t token; double order, weight; };   // weight: probability times a factor common to all; order: what a cut sorts by
@@ -46,15 +46,18 @@ class Sampler {
   template <class At> void penalise(const At& at, const SampleInput& input);     // at(token): where its logit is, null: not there
   void penalise_repetitions(std::span<float> logits, const SamplingParams& params, std::span<const int32_t> history);      // DRY
   int32_t draw(std::span<const float> logits, const SampleInput& input, float largest);
-  int32_t draw_gathered(const SampleInput& input);
+  int32_t draw_gathered(const SampleInput& input, double total);         // total: of what was there to gather
   int32_t draw_mirostat(std::span<const float> logits, const SampleInput& input, float largest);
   void gather(std::span<const float> logits, int top_k, float least, float largest, double sharpness);     // into candidates_
+  void gather_weighed(double lightest);                        // of weights_
   void gather_top(std::span<const TokenLogprob> top, float least, float largest, double sharpness);
   void exclude_top_choices(const SamplingParams& params);                                                  // XTC
   void heat_by_entropy(const SamplingParams& params);
   size_t pick(double u) const;                                 // an index into candidates_
+  int32_t pick_in_order(double left) const;                    // the token in whose weight it lies, of weights_
 
   std::vector<Candidate> candidates_;        // reused
+  std::vector<double> weights_, sums_;       // the same: by token, and of pieces of them (weights.h)
   std::vector<TokenLogprob> buffer_;         // reused
   std::vector<float> raw_;                   // the logits before step 2, when logprobs are wanted
   std::vector<int32_t> counts_;              // by token; zero between calls
