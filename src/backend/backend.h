@@ -15,7 +15,7 @@
 
 namespace ridge {
 
-// The largest of a row of logits after its penalties (step.h), the first among equals; token -1: there is a NaN in it.
+// What a row of logits chose after its penalties (step.h): the largest, the first among equals, or the one that its Draw means; token -1: there is a NaN in it, or the draw is left open.
 struct Peak { int32_t token; float logit; };
 // The largest of a row of logits in descending order, the first among equals first; n_found -1: the row itself must be looked at (NaNs, more equals than there is room for).
 struct TopLogits {
@@ -50,13 +50,9 @@ class Backend {
   virtual bool needs_all_rows() const { return false; }                                // in this step every op has the step's rows: none may be left out that nobody reads
   virtual void download(void* host, const Tensor& tensor) = 0;                         // rows packed without stride
 
-  // From now on the host can read after each step where each of its logit rows, rows of `logits`, is largest, without a download: after end(), or after the wait()
-  // for it and before the next. Null: not offered here.
+  // From now on the host can read after each step what each of its logit rows, rows of `logits`, chose, without a download: after end(), or after the wait()
+  // for it and before the next. Draws by more than TopLogits::kMost of top_k are not made here. Null: not offered here.
   virtual const Peak* watch_peaks(const Tensor& logits) { return (void)logits, nullptr; }
-
-  // Where peaks are watched: of a step that draws (step.h), the peak of a row that does is the token it chose, and these are the largest logits of all its rows, after
-  // their penalties. Read when and as long as its peaks are. Null: it does not draw.
-  virtual const TopLogits* watched_tops() const { return nullptr; }
 
   // The largest of each of these rows of logits, after a step; valid until the next call. Null: not offered here.
   virtual const TopLogits* top_logits(const Tensor& rows) { return (void)rows, nullptr; }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "backend/draw.h"
 #include "base/check.h"
 
 namespace ridge {
@@ -18,28 +19,53 @@ Peak peak_of(const float* row, int64_t n) {
   return peak;
 }
 
-TopLogits tops_of(const float* row, int64_t n) {
-  std::vector<int32_t> order(static_cast<size_t>(n));
+// The places of the n largest, likeliest first.
+std::vector<int32_t> places_of_largest(const float* row, int64_t n_vocab, int64_t n) {
+  std::vector<int32_t> order(static_cast<size_t>(n_vocab));
   std::iota(order.begin(), order.end(), 0);
-  const auto n_most = std::min<int64_t>(n, TopLogits::kMost);
-  std::partial_sort(order.begin(), order.begin() + n_most, order.end(), [&](int32_t a, int32_t b) { return row[a] > row[b] || (row[a] == row[b] && a < b); });
-  TopLogits tops{.n_found = static_cast<int32_t>(n_most), .top = {}};
-  for (int64_t i = 0; i < n_most; ++i) tops.top[i] = {order[i], row[order[i]]};
-  return tops;
+  std::partial_sort(order.begin(), order.begin() + n, order.end(), [&](int32_t a, int32_t b) { return row[a] > row[b] || (row[a] == row[b] && a < b); });
+  order.resize(static_cast<size_t>(n));
+  return order;
 }
 
-Peak drawn(const TopLogits& tops, const Draw& draw) {
-  std::array<double, TopLogits::kMost> up_to;          // the weight of all up to one
-  const int k = std::min(draw.top_k, tops.n_found);
-  const auto weight = [&](int i) { return std::exp((double(tops.top[i].logit) - tops.top[0].logit) * draw.sharpness); };
-  double sum = 0;
-  for (int i = 0; i < k; ++i) up_to[i] = sum += weight(i);
-  int n = 1;
-  while (n < k && (draw.top_p >= 1.0f || up_to[n - 1] < draw.top_p * sum) && weight(n) >= draw.min_p) n++;
-  const double wanted = draw.u * up_to[n - 1];
-  int i = 0;
-  while (i < n - 1 && up_to[i] <= wanted) i++;
-  return tops.top[i];
+// What a Draw means, or -1: left open (draw.h). As a device does it, from no more than TopLogits::kMost of the largest, and the weight of all where they are not all.
+int32_t token_drawn(const float* row, int64_t n_vocab, float largest, const Draw& draw) {
+  const auto distance = [&](int64_t i) { return (double(row[i]) - double(largest)) * draw.sharpness; };
+  if (draw.in_order_of_tokens()) {
+    double total = 0;
+    for (int64_t i = 0; i < n_vocab; ++i) {
+      const double weight = std::exp(distance(i));
+      const int kept = is_kept(weight, distance(i), draw.min_p);
+      if (kept < 0) return -1;
+      if (kept) total += weight;
+    }
+    const double wanted = draw.u * total, slack = kDrawSlack * total;
+    double up_to = 0;
+    for (int64_t i = 0; i < n_vocab; ++i) {
+      const double weight = std::exp(distance(i)), before = up_to;
+      if (is_kept(weight, distance(i), draw.min_p)) up_to += weight;
+      if (up_to > wanted) return wanted - before > slack && up_to - wanted > slack ? static_cast<int32_t>(i) : -1;
+    }
+    return -1;
+  }
+  CHECK(draw.top_k >= 0 && draw.top_k <= TopLogits::kMost);
+  const std::vector<int32_t> listed = places_of_largest(row, n_vocab, std::min<int64_t>(n_vocab, draw.top_k > 0 ? draw.top_k : TopLogits::kMost));
+  std::vector<double> up_to;
+  SortedWeights weights{.up_to = nullptr, .n_listed = int(listed.size()), .n_kept = 0, .is_all = draw.top_k > 0 || int64_t(listed.size()) == n_vocab, .total = 0};
+  for (const int32_t i : listed) {
+    const double weight = std::exp(distance(i));
+    const int kept = is_kept(weight, distance(i), draw.min_p);
+    if (kept < 0) return -1;
+    weights.n_kept += kept;
+    up_to.push_back(weights.total += weight);
+  }
+  weights.up_to = up_to.data();
+  if (!weights.is_all) {
+    weights.total = 0;
+    for (int64_t i = 0; i < n_vocab; ++i) weights.total += std::exp(distance(i));
+  }
+  const int place = place_drawn(weights, draw);
+  return place < 0 ? -1 : listed[size_t(place)];
 }
 
 // A row's penalties (step.h); what they change goes to `before` as it was.
@@ -84,14 +110,13 @@ void HostPeaks::submitted(const Step& step) {
   CHECK_LT(n_under_way_, 2);
   n_under_way_++;
   turn_ = 1 - turn_;
-  tops_[turn_].clear();
   for (int r = 0; r < step.n_logits(); ++r) {
     float* const row = logits_.f32(r);
     penalise(unpenalised_, row, step, r);
     Peak& peak = found_[turn_][r] = peak_of(row, logits_.cols);
-    if (step.draws()) {
-      const TopLogits& tops = tops_[turn_].emplace_back(peak.token < 0 ? TopLogits{.n_found = -1, .top = {}} : tops_of(row, logits_.cols));
-      if (step.draw_of()[r].top_k > 0 && tops.n_found > 0) peak = drawn(tops, step.draw_of()[r]);
+    if (const Draw& draw = step.draw_of()[r]; draw.any() && peak.token >= 0) {
+      const int32_t token = token_drawn(row, logits_.cols, peak.logit, draw);
+      peak = token < 0 ? Peak{-1, 0.0f} : Peak{token, row[token]};
     }
     for (const Peak& was : unpenalised_) row[was.token] = was.logit;
   }
@@ -102,7 +127,6 @@ void HostPeaks::waited() {
   CHECK_GT(n_under_way_, 0);
   const int turn = n_under_way_ == 2 ? 1 - turn_ : turn_;
   std::copy(found_[turn].begin(), found_[turn].end(), shown_.begin());
-  shown_tops_ = tops_[turn];
   n_under_way_--;
 }
 

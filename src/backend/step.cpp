@@ -64,7 +64,7 @@ void Step::add_token(int32_t token, int32_t position, int32_t seq, bool wants_lo
 void Step::set_draw(int logit_row, const Draw& draw) {
   CHECK(logit_row >= 0 && logit_row < n_logits());
   at<Draw>(draws_)[logit_row] = draw;
-  if (draw.top_k > 0) head().draws = 1;
+  if (draw.any()) head().draws = 1;
   if (draw.penalties.any()) head().penalises = 1;
 }
 

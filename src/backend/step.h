@@ -6,7 +6,7 @@
 //   then            logit rows, how a token is chosen from each, rope frequencies (one row per rope class in the batch), page tables (ragged, one run per sequence and
 //                   group), counts of tokens (ragged, one run per logit row with penalties)
 //
-// A token of -1 - r is the one that logit row r of the step before chose: the largest (the first among equals), or as its Draw says; any one where that row holds NaNs.
+// A token of -1 - r is the one that logit row r of the step before chose: the largest (the first among equals), or as its Draw says; any one where that row holds NaNs, or its draw is left open.
 // For backends whose peaks are watched (backend.h).
 // Page tables are indexed by position / page_size; an entry of -1 is a page that was given back because no query can see it any more.
 #pragma once
@@ -52,14 +52,17 @@ struct Penalties {
 // A positive logit of a recent token is divided by the repetition penalty, another multiplied; then presence and frequency are taken off one that was generated.
 float penalised(float logit, const Penalties& penalties, bool is_recent, int n_generated);
 
-// How a token is drawn from a row of logits after its penalties: of the top_k largest, weighing exp((logit - largest) * sharpness), those likeliest that reach top_p of the
-// weight and that weigh min_p times the largest, the one in which u times their weight lies. top_k 0: the largest.
+// How a token is drawn from a row of logits after its penalties: of the top_k largest (0: all), weighing exp((logit - largest) * sharpness), those likeliest that reach top_p of the
+// weight and that weigh min_p times the largest, the one in which u times their weight lies, likeliest first, or in the order of tokens where neither top_k nor top_p cuts. The same
+// as the sampler's (sample/sampler.h), or left open (draw.h). Sharpness 0: none is drawn, it is the largest.
 struct Draw {
-  double u = 0, sharpness = 1;
+  double u = 0, sharpness = 0;
   float top_p = 1, min_p = 0;
   int32_t top_k = 0;
   Penalties penalties;
   int32_t unused = 0;
+  constexpr bool any() const { return sharpness > 0.0; }
+  constexpr bool in_order_of_tokens() const { return top_k == 0 && top_p >= 1.0f; }
 };
 
 // The arrays of a Step as pointers into a copy of its block: what kernels on another device get.
@@ -101,7 +104,7 @@ class Step {
   std::span<const int32_t> logit_rows() const { return {at<int32_t>(logit_rows_), size_t(n_logits())}; }
   int n_logits_before(int row) const;                                 // logit rows among the rows before this one
   int last_logit_row(const StepSeq& seq) const { return n_logits_before(seq.first_row + seq.n_rows) - 1; }      // of a sequence that has one
-  bool draws() const { return head().draws; }                         // some row has a top_k
+  bool draws() const { return head().draws; }                         // some row is drawn from
   bool penalises() const { return head().penalises; }                 // some row has penalties
   std::span<const Draw> draw_of() const { return {at<Draw>(draws_), size_t(n_logits())}; }        // by logit row
   const int32_t* pages() const { return at<int32_t>(pages_); }

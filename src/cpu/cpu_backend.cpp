@@ -107,7 +107,6 @@ class CpuBackend : public Backend {
   }
   void wait() override { peaks_.waited(); }
   const Peak* watch_peaks(const Tensor& logits) override { return peaks_.watch(logits); }
-  const TopLogits* watched_tops() const override { return peaks_.tops(); }
 
   void download(void* host, const Tensor& tensor) override {
     team_.wait();

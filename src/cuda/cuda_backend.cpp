@@ -56,7 +56,6 @@ class CudaBackend final : public Backend {
     drop_graphs();
     for (void* p : device_blocks_) cudaFree(p);
     if (launch_.choices.peaks) cudaFreeHost(launch_.choices.peaks);
-    if (launch_.choices.tops) cudaFreeHost(launch_.choices.tops);
     if (top_) cudaFreeHost(top_);
     if (landing_) cudaFreeHost(landing_);
     if (mark_) cudaFreeHost(mark_);
@@ -146,7 +145,6 @@ class CudaBackend final : public Backend {
     launch_.n_few_rows = few_bucket;
     launch_.even = 2 * in_all >= longest_context * step.n_seqs();
     launch_.max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - kSharedForOthers;
-    if (step.draws() && !launch_.choices.tops) CUDA_TRY(cudaMallocHost(&launch_.choices.tops, 2 * launch_.choices.rows * sizeof(TopLogits)));
     draws_ = step.draws() && launch_.choices.tokens;
     penalises_ = step.penalises() && launch_.choices.tokens;
     key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket, launch_.even, launch_.single_rows, draws_, penalises_, turn_};
@@ -192,7 +190,6 @@ class CudaBackend final : public Backend {
     }
     replaying_ = false;
     turns_[turn_].n_peaks = chooses ? n_logits_ : 0;
-    turns_[turn_].draws = chooses && draws_;
     CUDA_TRY(cudaEventRecord(turns_[turn_].done, stream_));
     CUDA_TRY(cudaGetLastError());
     n_under_way_++;
@@ -210,7 +207,6 @@ class CudaBackend final : public Backend {
     n_under_way_--;
     const Peak* const landed = launch_.choices.peaks + turn * launch_.choices.rows;
     std::copy(landed, landed + turns_[turn].n_peaks, peaks_.begin());
-    tops_ = turns_[turn].draws ? launch_.choices.tops + turn * launch_.choices.rows : nullptr;
   }
 
   void end() override {
@@ -240,14 +236,13 @@ class CudaBackend final : public Backend {
     CHECK(!choices.tokens);
     watched_ = logits;
     peak_state_ = allocate(logits.rows * 16);
+    draw_scratch_ = allocate(draw_scratch_bytes(logits));
     choices.rows = int(logits.rows);
     choices.tokens = reinterpret_cast<int32_t*>(allocate(2 * logits.rows * 4));
     CUDA_TRY(cudaMallocHost(&choices.peaks, 2 * logits.rows * sizeof(Peak)));      // the kernel writes it where it lies
     peaks_.resize(size_t(logits.rows));
     return peaks_.data();
   }
-
-  const TopLogits* watched_tops() const override { return tops_; }
 
   const TopLogits* top_logits(const Tensor& rows) override {
     if (rows.rows > n_top_rows_) {
@@ -264,8 +259,8 @@ class CudaBackend final : public Backend {
  private:
   // Tokens, logit rows, context bucket, rows of sequences with few, even contexts, single rows, whether it draws, whether it has penalties, its turn (a graph keeps addresses).
   using Key = std::tuple<int, int, int, int, bool, bool, bool, bool, int>;
-  // What steps use by turns: the block that is copied to the device, the events of that and of its end, how many rows it chooses from, and whether it draws.
-  struct Turn { std::byte *pinned_step = nullptr, *device_step = nullptr; cudaEvent_t copied = nullptr, done = nullptr; int n_peaks = 0; bool draws = false; };
+  // What steps use by turns: the block that is copied to the device, the events of that and of its end, and how many rows it chooses from.
+  struct Turn { std::byte *pinned_step = nullptr, *device_step = nullptr; cudaEvent_t copied = nullptr, done = nullptr; int n_peaks = 0; };
   struct Graph { cudaGraphExec_t exec = nullptr; uint64_t print = 0; };      // print: of the ops it was captured from
 
   // For what was launched since the stream was last waited for: that is where a fault was.
@@ -284,7 +279,7 @@ class CudaBackend final : public Backend {
     };
     if (penalises_) penalise(rows, launch_), launched("penalise");
     find_peaks(rows, peak_state_, launch_), launched("find_peaks");
-    if (draws_) draw_from_top(rows, launch_), launched("draw_from_top");
+    if (draws_) draw(rows, draw_scratch_, launch_), launched("draw");
     if (penalises_) unpenalise(rows, launch_), launched("unpenalise");
   }
 
@@ -337,9 +332,8 @@ class CudaBackend final : public Backend {
   int32_t* mark_ = nullptr;                                                  // pinned: an op that the step has come to, -1 before the first layer
   std::byte* landing_ = nullptr;                                             // pinned: downloads
   Tensor watched_;                                                           // logits whose peaks are wanted
-  std::byte* peak_state_ = nullptr;
+  std::byte *peak_state_ = nullptr, *draw_scratch_ = nullptr;
   std::vector<Peak> peaks_;                                                  // of the step that was waited for last
-  const TopLogits* tops_ = nullptr;                                          // the same, where it draws
   bool draws_ = false, penalises_ = false;                                   // the step that was begun last
   TopLogits* top_ = nullptr;                                                 // pinned
   int64_t n_top_rows_ = 0;

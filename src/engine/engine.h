@@ -22,6 +22,7 @@ namespace ridge {
 struct EngineStats {
   int64_t n_steps = 0, n_prefill_tokens = 0, n_decode_tokens = 0, n_preemptions = 0, n_rope_restarts = 0;
   int64_t n_ahead = 0;                       // of the steps, those that were submitted before the one before them was done
+  int64_t n_left_open = 0;                   // draws that the device left to the host
   double seconds_in_steps = 0;
   // Of the steps that only decoded: what a decoded token costs.
   struct Decoding {

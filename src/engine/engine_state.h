@@ -49,8 +49,9 @@ struct Engine::State {
   void collect(std::vector<Event>& events, const Flight& flight);
   void look_at_row(Sequence& sequence, int position, int logit_row);
   Event next_token(Sequence& sequence, const Step& step, int logit_row, const std::optional<Sampled>& decided);
+  bool needs_no_host(const Sequence& sequence) const;
   bool takes_the_largest(const Sequence& sequence) const;
-  bool is_penalised(const Sequence& sequence, const Step& step, int logit_row) const;
+  bool is_chosen_by_device(const Sequence& sequence, const Step& step, int logit_row) const;
   void find_top_logits(const Flight& flight);
   SampleInput input_of(Sequence& sequence);
   std::optional<Sampled> decide(Sequence& sequence, const Step& step, int logit_row);
@@ -77,9 +78,9 @@ struct Engine::State {
   MaskWorker masks;                                    // of the sequences that sample in this step
   std::vector<float> logits;                           // one row, on the host
   const WeightFile* file;                              // open as long as the model
-  const Peak* peaks = nullptr;                         // of the logit rows of the step that landed last, where the device finds them
+  const Peak* peaks = nullptr;                         // what the logit rows of the step that landed last chose, where the device does
   bool runs_ahead = false;
-  const TopLogits* tops = nullptr;                     // the same, in steps in which somebody samples from them
+  const TopLogits* tops = nullptr;                     // the largest of each of these rows, in steps in which somebody samples from them
   std::vector<TokenLogprob> top;                       // of one row
   std::vector<int32_t> eos_ids, banned;
   RopeRow rope_row;

@@ -44,8 +44,6 @@ void Engine::State::collect(std::vector<Event>& events, const Flight& flight) {
     // Its last row is that of its last token, when it has caught up.
     if (!failed.error.empty()) events.push_back(std::move(failed));
     else if (sequence.n_to_compute() == 0) events.push_back(next_token(sequence, step, last_logit_row, decided));
-    // The device draws with an arithmetic of its own, and does not know everything: what it took for the next step may be something else.
-    if (decided && events.back().finish == FinishReason::none && decided->token != peaks[last_logit_row].token) withdraw(sequence);
   }
   for (Sequence* sequence : plan.out_of_memory) {
     events.push_back({.id = sequence->id});
@@ -72,28 +70,30 @@ void Engine::State::look_at_row(Sequence& sequence, int position, int logit_row)
   sequence.prompt_logprobs.push_back(score_of(logits, sequence.tokens[position + 1], sequence.n_prompt_logprobs));
 }
 
-// Whether nothing but the largest logit after its penalties decides, so that the row need not come to the host.
-bool Engine::State::takes_the_largest(const Sequence& sequence) const {
+// Whether its row need not come to the host: nothing changes its logits but penalties, and nobody wants to see them.
+bool Engine::State::needs_no_host(const Sequence& sequence) const {
   const SamplingParams& p = sequence.params;
-  return p.greedy() && !sequence.wants_its_logits && !sequence.filter && p.n_logprobs < 0 && p.logit_bias.empty() && p.dry_multiplier == 0.0f && sequence.n_generated() >= p.min_tokens;
+  return !sequence.wants_its_logits && !sequence.filter && p.n_logprobs < 0 && p.logit_bias.empty() && p.dry_multiplier == 0.0f && sequence.n_generated() >= p.min_tokens;
 }
 
-// Whether what the device found in its row is after its penalties; it may have none.
-bool Engine::State::is_penalised(const Sequence& sequence, const Step& step, int logit_row) const {
-  return !sequence.params.penalties().any() || step.draw_of()[logit_row].penalties.any();
+bool Engine::State::takes_the_largest(const Sequence& sequence) const { return sequence.params.greedy() && needs_no_host(sequence); }
+
+// Whether what the device says of its row is its next token: after its penalties, if it has any, the largest or one that the step told it to draw.
+bool Engine::State::is_chosen_by_device(const Sequence& sequence, const Step& step, int logit_row) const {
+  const Draw& draw = step.draw_of()[logit_row];
+  const bool is_penalised = !sequence.params.penalties().any() || draw.penalties.any();
+  return peaks && !sequence.wants_its_logits && is_penalised && (draw.any() || takes_the_largest(sequence));
 }
 
-// Where the device can, it picks out the largest logits, from which most requests are sampled.
+// Where the device has not chosen, it can pick out the largest logits, from which most requests are sampled.
 void Engine::State::find_top_logits(const Flight& flight) {
-  tops = ledger.watched_tops();
-  if (flight.step.draws() && tops) return;
   bool wanted = false;
   for (size_t i = 0; i < flight.plan.grants.size() && !wanted; ++i) {
     const Grant& grant = flight.plan.grants[i];
     if (!grant.sequence || grant.n_tokens != grant.sequence->n_to_compute()) continue;
     const Sequence& sequence = *grant.sequence;
-    const bool has_peak = takes_the_largest(sequence) && is_penalised(sequence, flight.step, flight.step.last_logit_row(flight.step.seqs()[i]));
-    wanted = !sequence.filter && !has_peak && Sampler::top_may_decide(sequence.params, TopLogits::kMost, false);
+    wanted = !sequence.filter && !is_chosen_by_device(sequence, flight.step, flight.step.last_logit_row(flight.step.seqs()[i])) &&
+             Sampler::top_may_decide(sequence.params, TopLogits::kMost);
   }
   tops = wanted ? ledger.top_logits(workspace.logits.slice_rows(0, flight.step.n_logits())) : nullptr;
 }
@@ -109,16 +109,17 @@ SampleInput Engine::State::input_of(Sequence& sequence) {
           .allowed = sequence.filter ? masks.mask_of(sequence.filter.get()) : std::span<const uint32_t>{}, .mirostat_mu = &sequence.mirostat_mu};
 }
 
-// From what the device picked out of the row, where that is enough. What is not a number goes the long way, to the sampler's words for it.
+// From what the device chose, or picked out of the row, where that is enough. What is not a number goes the long way, to the sampler's words for it.
 std::optional<Sampled> Engine::State::decide(Sequence& sequence, const Step& step, int logit_row) {
-  const Peak peak = peaks && takes_the_largest(sequence) && is_penalised(sequence, step, logit_row) ? peaks[logit_row] : Peak{-1, 0};
-  if (peak.token >= 0 && std::isfinite(peak.logit)) return Sampled{.token = peak.token};
+  if (is_chosen_by_device(sequence, step, logit_row)) {
+    const Peak& peak = peaks[logit_row];
+    if (peak.token >= 0 && std::isfinite(peak.logit)) return Sampled{.token = peak.token};
+    if (peak.token < 0 && step.draw_of()[logit_row].any()) stats.n_left_open++;
+  }
   if (!tops || tops[logit_row].n_found <= 0 || sequence.filter || sequence.wants_its_logits) return std::nullopt;
-  SampleInput input = input_of(sequence);
-  input.is_penalised = step.draws() && step.draw_of()[logit_row].penalties.any();      // otherwise they were picked out of the row afterwards
   top.clear();
   for (int i = 0; i < tops[logit_row].n_found; ++i) top.push_back({tops[logit_row].top[i].token, tops[logit_row].top[i].logit});
-  return sampler.sample_top(top, input);
+  return sampler.sample_top(top, input_of(sequence));
 }
 
 Sampled Engine::State::sample(Sequence& sequence, const Step& step, int logit_row) {

@@ -1,8 +1,8 @@
 // Running ahead: while a step is under way, the next one is planned and submitted behind it, so that the device goes from one to the other without waiting for the host.
-// It is done where the next step is sure to be: everybody who runs has caught up with its tokens and goes on with the largest logit, or one drawn from the largest, after its
-// penalties, which the device finds and looks up on its own (step.h); nobody could be admitted, no page has to be taken from anybody, and no rotary angles change. Who is
-// known to end with the step under way (max_tokens, the context) is not part of the next one. Who turns out to have ended (a stop token, a cancellation), or to go on with
-// another token than the device drew, has had a row in it for nothing: nobody collects it. What that row wrote lies behind the last token in pages that only steps after it
+// It is done where the next step is sure to be: everybody who runs has caught up with its tokens and goes on with the largest logit, or one that is drawn, after its
+// penalties, which the device chooses and looks up on its own (step.h); nobody could be admitted, no page has to be taken from anybody, and no rotary angles change. Who is
+// known to end with the step under way (max_tokens, the context) is not part of the next one. Who turns out to have ended (a stop token, a cancellation), or to have a draw
+// that the device left open, has had a row in it for nothing: nobody collects it. What that row wrote lies behind the last token in pages that only steps after it
 // can get, for at the time of any other plan no step is under way.
 //
 //   step()          the host                                                   the device
@@ -40,9 +40,9 @@ void Engine::State::run_ahead() {
   stats.n_ahead++;
 }
 
-// Whether it has caught up with its tokens, and the host need not see more of the step under way than where its last row is largest.
+// Whether it has caught up with its tokens, and the host need not see more of the step under way than what its last row chose.
 bool Engine::State::may_go_on_unseen(const Sequence& sequence, const Step& step, const StepSeq& rows) const {
-  return rows.n_context == sequence.n_known() && (takes_the_largest(sequence) || may_be_drawn(sequence)) && is_penalised(sequence, step, step.last_logit_row(rows)) &&
+  return rows.n_context == sequence.n_known() && is_chosen_by_device(sequence, step, step.last_logit_row(rows)) &&
          !sequence.wants_all_logits && !sequence.wants_embedding && sequence.n_prompt_logprobs < 0 && (ends_with_next_token(sequence) || model->rope_class(sequence.n_known() + 1) == sequence.track.rope_class);
 }
 
@@ -51,11 +51,11 @@ bool Engine::State::ends_with_next_token(const Sequence& sequence) const {
   return (max_tokens >= 0 && sequence.n_generated() + 1 >= max_tokens) || sequence.n_known() + 1 >= budget.max_context;
 }
 
-// Whether the device can draw its next token from the largest logits, after its penalties. It need not get it right: the host draws again when it collects the step.
+// Whether a Draw says how its next token is drawn, after its penalties, so that the device can do it.
 bool Engine::State::may_be_drawn(const Sequence& sequence) const {
   const SamplingParams& p = sequence.params;
-  return !p.greedy() && !sequence.wants_its_logits && !sequence.filter && Sampler::top_may_decide(p, TopLogits::kMost, true) && p.top_k < model->n_vocab &&
-         p.typical_p >= 1.0f && p.xtc_probability <= 0.0f && p.dynatemp_range <= 0.0f && sequence.n_generated() >= p.min_tokens;
+  return !p.greedy() && needs_no_host(sequence) && (p.top_k <= TopLogits::kMost || p.top_k >= model->n_vocab) && p.mirostat == 0 && p.top_n_sigma <= 0.0f &&
+         p.typical_p >= 1.0f && p.xtc_probability <= 0.0f && p.dynatemp_range <= 0.0f;
 }
 
 void Engine::State::write_draws(Flight& flight) const {
@@ -68,7 +68,7 @@ void Engine::State::write_draws(Flight& flight) const {
     const SamplingParams& p = sequence.params;
     Draw draw;
     if (is_drawn)
-      draw = {.u = uniform(sequence.seed, uint64_t(rows.n_known - sequence.n_prompt)), .sharpness = 1.0 / p.temperature, .top_p = p.top_p, .min_p = p.min_p, .top_k = p.top_k};
+      draw = {.u = uniform(sequence.seed, uint64_t(rows.n_known - sequence.n_prompt)), .sharpness = 1.0 / p.temperature, .top_p = p.top_p, .min_p = p.min_p, .top_k = p.top_k < model->n_vocab ? p.top_k : 0};
     const std::optional<Penalties> penalties = add_penalties(step, sequence, rows.n_known);
     if (!penalties) continue;                          // the host will apply them
     draw.penalties = *penalties;

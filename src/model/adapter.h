@@ -70,7 +70,6 @@ class AdaptedBackend : public Backend {
   bool needs_all_rows() const override { return watching_ || !runs_.empty(); }
   void download(void* host, const Tensor& tensor) override { inner_.download(host, tensor); }
   const Peak* watch_peaks(const Tensor& logits) override { return inner_.watch_peaks(logits); }
-  const TopLogits* watched_tops() const override { return inner_.watched_tops(); }
 
  private:
   struct Prepared { StoredWeight stored; const std::byte* packed; };

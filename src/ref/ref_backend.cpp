@@ -69,7 +69,6 @@ class RefBackend : public Backend {
   }
   void wait() override { peaks_.waited(); }
   const Peak* watch_peaks(const Tensor& logits) override { return peaks_.watch(logits); }
-  const TopLogits* watched_tops() const override { return peaks_.tops(); }
 
   void download(void* host, const Tensor& tensor) override {
     const auto n_bytes = static_cast<size_t>(row_bytes(tensor.format, tensor.cols));

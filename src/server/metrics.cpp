@@ -171,6 +171,7 @@ void Metrics::State::add_engine(std::vector<prom::MetricFamily>& all, const Live
   all.push_back(counter("ridge_preemptions_total", "Requests that had to make room", double(f.engine.n_preemptions)));
   all.push_back(counter("ridge_steps_total", "Forward passes", double(f.engine.n_steps)));
   all.push_back(counter("ridge_steps_ahead_total", "Forward passes that were submitted before the one before them was done", double(f.engine.n_ahead)));
+  all.push_back(counter("ridge_draws_left_open_total", "Tokens that the device could not draw for sure and left to the host", double(f.engine.n_left_open)));
   all.push_back(counter("ridge_step_seconds_total", "Time in forward passes", f.engine.seconds_in_steps));
   all.push_back(family("ridge_step_tokens_total", "Tokens computed", prom::MetricType::Counter,
                        {{{{"kind", "prefill"}}, double(f.engine.n_prefill_tokens)}, {{{"kind", "decode"}}, double(f.engine.n_decode_tokens)}}));

@@ -20,7 +20,7 @@ std::vector<Sequence> random_sequences(Rng& rng, const Matrix& logits, int round
     const int n = pick(rng, {1, 6, 40, 700, 9000});
     for (int i = 0; i < n; ++i) s.tokens.push_back(rng() % 3 ? likely[rng() % likely.size()].token : int32_t(rng() % uint64_t(logits.cols)));
     s.n_prompt = 1 + int(rng() % uint32_t(n));
-    s.params = {.temperature = some({0.0f, 0.9f}), .top_k = 40, .top_p = some({1.0f, 0.8f}), .repetition_penalty = some({1.0f, 1.3f, 0.7f}), .presence_penalty = some({0.0f, 0.9f, -0.3f}),
+    s.params = {.temperature = some({0.0f, 0.9f, 0.3f}), .top_k = int(some({0, 40})), .top_p = some({1.0f, 0.8f}), .min_p = some({0.0f, 0.02f}), .repetition_penalty = some({1.0f, 1.3f, 0.7f}), .presence_penalty = some({0.0f, 0.9f, -0.3f}),
                 .frequency_penalty = some({0.0f, 0.37f}), .penalty_last_n = int(some({-1, 0, 1, 12}))};
     if (r == 0) s.params = {.temperature = 0};                               // one without any
     if (r == 1) s.params.repetition_penalty = 1.3f, s.params.penalty_last_n = -1;
@@ -46,24 +46,22 @@ void write_step(Step& step, std::vector<Sequence>& sequences, bool ahead) {
   }
 }
 
-// What a step chose, beside what the sampler makes of its logits as they are now.
-void expect_the_samplers(const Peak* peaks, const TopLogits* tops, const Matrix& logits, const std::vector<Sequence>& sequences, const std::string& what) {
+// What a step chose, beside what the sampler makes of its logits as they are now. Returns how many draws were left open, as those of top_p alone may be.
+int expect_the_samplers(const Peak* peaks, const Matrix& logits, const std::vector<Sequence>& sequences, const std::string& what) {
   Sampler sampler(int(logits.cols));
-  std::vector<TokenLogprob> largest;
+  int n_open = 0;
   for (int r = 0; r < kRows; ++r) {
     const Sequence& s = sequences[size_t(r)];
     std::vector<float> row(logits.row(r), logits.row(r) + logits.cols);
     const Sampled sampled = sampler.sample(row, {.params = s.params, .history = s.tokens, .n_prompt = s.n_prompt, .seed = s.seed, .counter = uint64_t(s.n_generated())});
-    ASSERT_EQ(peaks[r].token, sampled.token) << what << ", row " << r;
-    EXPECT_EQ(peaks[r].logit, row[size_t(sampled.token)]) << what << ", row " << r;
-    if (!tops) continue;
-    select_top_k(largest, row, TopLogits::kMost);
-    ASSERT_EQ(tops[r].n_found, int(largest.size())) << what << ", row " << r;
-    for (size_t i = 0; i < largest.size(); ++i) {
-      ASSERT_EQ(tops[r].top[i].token, largest[i].token) << what << ", row " << r << ", place " << i;
-      ASSERT_EQ(tops[r].top[i].logit, largest[i].logprob) << what << ", row " << r << ", place " << i;
+    if (peaks[r].token < 0 && s.params.top_k == 0 && s.params.top_p < 1.0f) {
+      n_open++;
+      continue;
     }
+    EXPECT_EQ(peaks[r].token, sampled.token) << what << ", row " << r;
+    EXPECT_EQ(peaks[r].logit, row[size_t(sampled.token)]) << what << ", row " << r;
   }
+  return n_open;
 }
 
 void expect_penalties_of_the_sampler(const std::function<std::unique_ptr<Backend>()>& make, const std::string& name) {
@@ -84,7 +82,7 @@ void expect_penalties_of_the_sampler(const std::function<std::unique_ptr<Backend
       backend->run(Matmul{.out = {logits}, .x = x, .w = {&head}});
       backend->submit();
     };
-    int n_changed = 0;
+    int n_changed = 0, n_open = 0;
     for (int round = 0; round < 6; ++round) {                                // a shape's graph is captured in the second and replayed in the others, with other lists
       const std::string what = fmt::format("{}, {} tokens, round {}", name, n_vocab, round);
       // The logits of some tokens, and sequences that end with them and have penalties for what is likely.
@@ -103,7 +101,7 @@ void expect_penalties_of_the_sampler(const std::function<std::unique_ptr<Backend
       backend->wait();
       const Matrix after = get(*backend, logits);
       expect_same(after, unpenalised, what + ": the rows are as they were");
-      expect_the_samplers(peaks, backend->watched_tops(), after, penalised, what);
+      n_open += expect_the_samplers(peaks, after, penalised, what);
       for (int r = 0; r < kRows; ++r) n_changed += peaks[r].token != unpenalised_peaks[size_t(r)];
       if (testing::Test::HasFailure()) return;
       // The same with a step behind it, of which the host knows no token.
@@ -115,11 +113,12 @@ void expect_penalties_of_the_sampler(const std::function<std::unique_ptr<Backend
       backend->wait();
       for (int r = 0; r < kRows; ++r) ASSERT_EQ(peaks[r].token, chosen[size_t(r)]) << what;
       backend->wait();
-      for (int r = 0; r < kRows; ++r) penalised[size_t(r)].tokens.push_back(chosen[size_t(r)]);
-      expect_the_samplers(peaks, backend->watched_tops(), get(*backend, logits), penalised, what + ", ahead");
+      for (int r = 0; r < kRows; ++r) penalised[size_t(r)].tokens.push_back(std::max(0, chosen[size_t(r)]));
+      n_open += expect_the_samplers(peaks, get(*backend, logits), penalised, what + ", ahead");
       if (testing::Test::HasFailure()) return;
     }
     EXPECT_GE(n_changed, 6 * kRows / 4) << "penalties hardly change anything";
+    EXPECT_LT(n_open, 2 * 6 * kRows / 4) << "draws are hardly ever decided";
   }
 }
 

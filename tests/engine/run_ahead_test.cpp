@@ -103,7 +103,7 @@ TEST_P(RunAhead, WhoSamplesOrWantsProbabilitiesIsServedAsEver) {
   std::mt19937 random(5);
   std::vector<Request> requests;
   for (int i = 0; i < 5; ++i) requests.push_back(greedy(text_of(random, 12), 10 + 5 * i));
-  requests[0].params.temperature = 0.8f, requests[0].params.seed = 5;
+  requests[0].params.temperature = 0.8f, requests[0].params.seed = 5, requests[0].params.typical_p = 0.9f;
   requests[1].params.n_logprobs = 2;
   requests[2].n_prompt_logprobs = 1;
   BothWays both = expect_the_same(model.checkpoint(), options(), at_once(requests), "mixed");
@@ -129,9 +129,49 @@ TEST_P(RunAhead, TokensDrawnFromTheLargestLogits) {
   }
   const BothWays both = expect_the_same(model.checkpoint(), options(), at_once(requests), "drawn");
   EXPECT_GT(both.ahead_stats.n_ahead, 30);
+  EXPECT_EQ(both.ahead_stats.n_left_open, 0) << "what top-k cuts is decided by what is left";
   requests[3].params.dry_multiplier = 0.5f;            // what the device does not know of
   requests[3].params.max_tokens = 60;
   EXPECT_EQ(expect_the_same(model.checkpoint(), options(), at_once({requests[3], requests[4]}), "with DRY").ahead_stats.n_ahead, 0);
+}
+
+// By temperature alone, as most clients ask; by min-p; by top-p, which the largest of a flat row do not always decide; by a top-k that cuts nothing.
+TEST_P(RunAhead, TokensDrawnFromAllLogits) {
+  const TinyModel model;
+  std::mt19937 random(12);
+  std::vector<Request> requests;
+  for (int i = 0; i < 16; ++i) {
+    SamplingParams& p = requests.emplace_back(greedy(text_of(random, 6 + i), 30 + i)).params;
+    p.temperature = 0.3f + 0.2f * float(i);
+    if (i % 4 == 1) p.min_p = 0.02f;
+    if (i % 4 >= 2) p.top_p = 0.6f + 0.02f * float(i);
+    if (i % 4 == 3) p.min_p = 0.001f;
+    if (i == 8) p.top_k = TinyModel::kVocab;
+    p.seed = 200 + uint64_t(i);
+    penalise(p, size_t(i % 8));
+  }
+  const BothWays both = expect_the_same(model.checkpoint(), options(), at_once(requests), "drawn");
+  EXPECT_GT(both.ahead_stats.n_ahead, 30);
+  for (const size_t i : {0u, 4u, 9u}) {
+    const BothWays alone = expect_the_same(model.checkpoint(), options(), at_once({requests[i]}), fmt::format("request {} alone", i));
+    EXPECT_EQ(alone.ahead.tokens.at(1), both.ahead.tokens.at(i + 1)) << "request " << i;
+    EXPECT_GE(alone.ahead_stats.n_ahead, requests[i].params.max_tokens - 2) << "request " << i;
+    EXPECT_EQ(alone.ahead_stats.n_left_open, 0);
+  }
+}
+
+// What the device leaves open is drawn by the host, and nobody sees a difference.
+TEST_P(RunAhead, DrawsThatAreLeftOpen) {
+  const TinyModel model(Json{{"vocab_size", 4000}});
+  std::mt19937 random(13);
+  std::vector<Request> requests;
+  for (int i = 0; i < 6; ++i) {
+    SamplingParams& p = requests.emplace_back(greedy(text_of(random, 5 + i, 4000), 25)).params;
+    p.temperature = 1.5f, p.top_p = i % 2 ? 0.5f : 0.9f, p.seed = uint64_t(i);
+  }
+  const BothWays both = expect_the_same(model.checkpoint(), options(), at_once(requests), "open");
+  EXPECT_GT(both.ahead_stats.n_left_open, 5);
+  EXPECT_GT(both.ahead_stats.n_ahead, 5);
 }
 
 TEST_P(RunAhead, PenaltiesOnTheDeviceThatChooses) {

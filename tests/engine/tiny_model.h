@@ -28,6 +28,7 @@ class TinyModel {
                    {"hidden_act", "silu"}, {"tie_word_embeddings", false}, {"eos_token_id", 2}, {"bos_token_id", 1}};
     config.update(changes);
     write_file(folder_ + "/config.json", config.dump(1));
+    const int n_vocab = config["vocab_size"].get<int>();
     std::mt19937 random(42);
     std::vector<TensorSource> tensors;
     const auto add = [&](const std::string& name, std::vector<int64_t> shape, float spread, float center = 0) {
@@ -40,7 +41,7 @@ class TinyModel {
       if (name == damaged) values[5] = std::numeric_limits<float>::quiet_NaN();
       tensors.push_back(f32_source(name, std::move(shape), std::move(values)));
     };
-    add("model.embed_tokens.weight", {kVocab, 64}, 1.0f);
+    add("model.embed_tokens.weight", {n_vocab, 64}, 1.0f);
     for (int i = 0; i < config["num_hidden_layers"].get<int>(); ++i) {
       const std::string layer = "model.layers." + std::to_string(i) + ".";
       add(layer + "input_layernorm.weight", {64}, 0.1f, 1.0f);
@@ -54,7 +55,7 @@ class TinyModel {
       add(layer + "mlp.down_proj.weight", {64, 96}, 0.2f);
     }
     add("model.norm.weight", {64}, 0.1f, 1.0f);
-    add("lm_head.weight", {kVocab, 64}, 0.3f);
+    add("lm_head.weight", {n_vocab, 64}, 0.3f);
     write_safetensors(folder_ + "/model.safetensors", tensors);
     checkpoint_ = open_checkpoint(folder_);
   }

@@ -31,7 +31,6 @@ struct Choices {
   const int32_t* turn;                       // 0 or 1
   int32_t* tokens;                           // [2][rows]; null: nobody watches
   Peak* peaks;                               // [2][rows], where the host reads it
-  TopLogits* tops;                           // the same, of steps that draw; null before the first of them
   const Draw* draws;                         // by row, in the step's block
   const TokenCount* counts;                  // the same: the lists of their penalties
   float* unpenalised;                        // [rows], then by count: logits that penalties change, as they were
@@ -84,9 +83,10 @@ void unpenalise(const Tensor& rows, const Launch& launch);
 // The largest number of each row and where it is (the first among equals), to the tables of the step's turn; token -1 when one of them is NaN. `state`: 16 bytes a row,
 // zero before and after.
 void find_peaks(const Tensor& rows, std::byte* state, const Launch& launch);
+// Then what the step's Draws choose, in its place; token -1 where that is left open.
+void draw(const Tensor& rows, std::byte* scratch, const Launch& launch);
+int64_t draw_scratch_bytes(const Tensor& rows);
 void find_top(TopLogits* top, const Tensor& rows, const Launch& launch);
-// The same to the tables of the step's turn, and the tokens that its Draws choose from them instead of the peaks that are there.
-void draw_from_top(const Tensor& rows, const Launch& launch);
 // tiles: its input, if it lies there already. residual, where gemm_takes() an op of one weight: x += out of a norm that follows, in place of out.
 void matmul(const Matmul& op, std::byte* tiles, const AddNorm* residual, const Launch& launch);
 

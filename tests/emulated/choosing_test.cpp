@@ -1,0 +1,187 @@
+// The kernels that choose a step's tokens (penalties, the largest logit, draws), run on the host: they choose what the sampler does, and leave rows as they were.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "cuda/kernels/kernels.h"
+#include "sample/random_logits.h"
+#include "sample/sampler.h"
+#include "sequence/batch.h"
+
+namespace ridge::cuda {
+namespace {
+
+// Rows of logits and the sequences whose next tokens are chosen from them.
+class Choosing {
+ public:
+  Choosing(std::vector<std::vector<float>> rows, std::vector<Sequence> sequences)
+      : n_vocab_(int(rows[0].size())), sequences_(std::move(sequences)), step_({.max_tokens = int(rows.size()), .max_seqs = 1, .max_logits = int(rows.size()), .max_pages = 1, .max_counts = 100'000}) {
+    const int n = int(rows.size());
+    for (const auto& row : rows) logits_.insert(logits_.end(), row.begin(), row.end());
+    step_.clear();
+    step_.set_page_size(64);
+    step_.add_seq({.slot = 0, .first_row = 0, .n_rows = n, .n_context = n, .rope_row = 0, .first_page = {}});
+    for (int r = 0; r < n; ++r) step_.add_token(sequences_[size_t(r)].tokens.back(), r, 0, true);
+    for (int r = 0; r < n; ++r) {
+      Sequence& s = sequences_[size_t(r)];
+      const SamplingParams& p = s.params;
+      Draw draw;
+      if (!p.greedy()) draw = {.u = uniform(s.seed, uint64_t(s.n_generated())), .sharpness = 1.0 / p.temperature, .top_p = p.top_p, .min_p = p.min_p, .top_k = p.top_k};
+      draw.penalties = add_penalties(step_, s, s.n_known()).value();
+      step_.set_draw(r, draw);
+    }
+  }
+
+  // As cuda_backend.cpp does it.
+  std::vector<Peak> choose() {
+    const int n = int(sequences_.size());
+    const Tensor rows{reinterpret_cast<std::byte*>(logits_.data()), FormatId::f32, n, n_vocab_, n_vocab_ * 4};
+    std::vector<float> unpenalised(size_t(n + step_.n_counts()));
+    std::vector<Peak> peaks(2 * size_t(n), Peak{-7, 0});
+    std::vector<int32_t> tokens(2 * size_t(n), -7);
+    std::vector<unsigned long long> state(2 * size_t(n));
+    std::vector<double> scratch(size_t(draw_scratch_bytes(rows)) / 8);
+    const int32_t turn = 1;
+    const std::byte* const block = step_.block().data();
+    Launch l{};
+    l.step = step_.view_at(block);
+    l.choices = {.turn = &turn, .tokens = tokens.data(), .peaks = peaks.data(), .draws = step_.draws_at(block), .counts = step_.counts_at(block), .unpenalised = unpenalised.data(), .rows = n};
+    l.n_sms = 132;
+    const std::vector<float> before = logits_;
+    penalise(rows, l);
+    find_peaks(rows, reinterpret_cast<std::byte*>(state.data()), l);
+    draw(rows, reinterpret_cast<std::byte*>(scratch.data()), l);
+    unpenalise(rows, l);
+    EXPECT_EQ(std::memcmp(before.data(), logits_.data(), 4 * before.size()), 0) << "rows are not as they were";
+    for (const unsigned long long word : state) EXPECT_EQ(word, 0u);
+    std::vector<Peak> chosen(peaks.begin() + n, peaks.end());
+    for (int r = 0; r < n; ++r) {
+      EXPECT_EQ(tokens[size_t(n + r)], chosen[size_t(r)].token) << "the next step's token";
+      EXPECT_TRUE(peaks[size_t(r)].token == -7 && tokens[size_t(r)] == -7) << "the other turn's";
+    }
+    return chosen;
+  }
+
+  Sampled sampled(int r) {
+    const Sequence& s = sequences_[size_t(r)];
+    std::vector<float> row(logits_.begin() + int64_t{r} * n_vocab_, logits_.begin() + int64_t{r + 1} * n_vocab_);
+    return Sampler(n_vocab_).sample(row, {.params = s.params, .history = s.tokens, .n_prompt = s.n_prompt, .seed = s.seed, .counter = uint64_t(s.n_generated())});
+  }
+
+ private:
+  int n_vocab_;
+  std::vector<float> logits_;
+  std::vector<Sequence> sequences_;
+  Step step_;
+};
+
+Sequence sequence_of(SamplingParams params, uint64_t seed, int n_vocab) {
+  Sequence s;
+  std::mt19937 random(static_cast<uint32_t>(seed));
+  for (int i = 0; i < 40; ++i) s.tokens.push_back(int32_t(random() % uint32_t(n_vocab)));
+  s.n_prompt = 10, s.params = std::move(params), s.seed = seed;
+  return s;
+}
+
+// Every way to draw, over flat rows and steep ones.
+TEST(Choosing, IsAsTheSamplerDoesIt) {
+  const std::vector<SamplingParams> ways = {
+      {.temperature = 0},
+      {.temperature = 1},
+      {.temperature = 0.7f},
+      {.temperature = 1, .min_p = 0.05f},
+      {.temperature = 0.8f, .top_p = 0.9f},
+      {.temperature = 0.8f, .top_p = 0.95f, .min_p = 0.01f},
+      {.temperature = 1, .top_k = 40},
+      {.temperature = 1.3f, .top_k = 256, .top_p = 0.8f},
+      {.temperature = 0.6f, .top_k = 20, .top_p = 0.95f, .min_p = 0.1f},
+      {.temperature = 1, .repetition_penalty = 1.3f},
+      {.temperature = 1, .top_p = 0.9f, .presence_penalty = 0.5f, .frequency_penalty = 0.3f},
+      {.temperature = 0, .repetition_penalty = 1.2f, .presence_penalty = -0.5f},
+  };
+  int n_open = 0, n_rows = 0;
+  for (const auto& [n_vocab, n_rounds] : {std::pair{200, 6}, {2048, 4}, {5003, 4}, {151'936, 1}})
+    for (int round = 0; round < n_rounds; ++round) {
+      std::vector<std::vector<float>> rows;
+      std::vector<Sequence> sequences;
+      for (size_t i = 0; i < ways.size(); ++i) {
+        const uint64_t seed = 100 * uint64_t(round) + i + uint64_t(n_vocab);
+        rows.push_back(random_logits(n_vocab, uint32_t(seed), round % 2 ? 1.0f : 4.0f));
+        sequences.push_back(sequence_of(ways[i], seed, n_vocab));
+      }
+      Choosing choosing(rows, std::move(sequences));
+      const std::vector<Peak> chosen = choosing.choose();
+      for (size_t i = 0; i < ways.size(); ++i) {
+        n_rows++;
+        if (chosen[i].token < 0 && ways[i].top_k == 0 && ways[i].top_p < 1.0f) {
+          n_open++;
+          continue;
+        }
+        EXPECT_EQ(chosen[i].token, choosing.sampled(int(i)).token) << n_vocab << " tokens, round " << round << ", way " << i;
+      }
+    }
+  EXPECT_LT(n_open, n_rows / 10);
+}
+
+// Each token as often as its weight says: what is drawn is not only the sampler's but right.
+TEST(Choosing, DrawsByWeight) {
+  constexpr int kVocab = 300, kDraws = 1600;
+  std::vector<float> row(kVocab, -20.0f);
+  row[7] = std::log(1.0f), row[100] = std::log(2.0f), row[299] = std::log(5.0f);
+  std::vector<int> n(kVocab);
+  for (int first = 0; first < kDraws; first += 400) {
+    std::vector<Sequence> sequences;
+    for (int i = 0; i < 400; ++i) sequences.push_back(sequence_of({.temperature = 1, .top_p = i % 10 ? 1.0f : 0.999f}, uint64_t(first + i), kVocab));
+    for (const Peak& peak : Choosing(std::vector<std::vector<float>>(400, row), std::move(sequences)).choose())
+      if (peak.token >= 0) n[size_t(peak.token)]++;
+  }
+  EXPECT_NEAR(n[7], kDraws / 8, 60);
+  EXPECT_NEAR(n[100], kDraws / 4, 78);
+  EXPECT_NEAR(n[299], kDraws * 5 / 8, 87);
+}
+
+TEST(Choosing, LeavesOpenWhatIsNotANumber) {
+  const int n_vocab = 3000;
+  std::vector<std::vector<float>> rows(8, random_logits(n_vocab, 3));
+  rows[0][17] = NAN, rows[1][2999] = NAN;
+  rows[2][5] = INFINITY, rows[3][6] = INFINITY;
+  std::fill(rows[4].begin(), rows[4].end(), -INFINITY);
+  std::fill(rows[5].begin(), rows[5].end(), -INFINITY);
+  for (int i = 0; i < n_vocab; i += 2) rows[6][size_t(i)] = rows[7][size_t(i)] = -INFINITY;
+  std::vector<Sequence> sequences;
+  for (uint64_t r = 0; r < 8; ++r) sequences.push_back(sequence_of({.temperature = 1, .top_k = r % 2 ? 30 : 0}, r, n_vocab));
+  Choosing choosing(rows, std::move(sequences));
+  const std::vector<Peak> chosen = choosing.choose();
+  for (size_t r = 0; r < 6; ++r) EXPECT_EQ(chosen[r].token, -1) << r;
+  for (size_t r = 6; r < 8; ++r) EXPECT_EQ(chosen[r].token, choosing.sampled(int(r)).token) << r;
+}
+
+// All tokens alike, more than there is room for in a list: a draw from them all is none the worse for it.
+TEST(Choosing, AFlatRow) {
+  std::vector<Sequence> sequences;
+  for (uint64_t r = 0; r < 6; ++r) sequences.push_back(sequence_of({.temperature = 1, .top_k = r < 3 ? 0 : 50}, r, 9000));
+  Choosing choosing(std::vector<std::vector<float>>(6, std::vector<float>(9000, 1.5f)), std::move(sequences));
+  const std::vector<Peak> chosen = choosing.choose();
+  for (size_t r = 0; r < 3; ++r) EXPECT_EQ(chosen[r].token, choosing.sampled(int(r)).token) << r;
+  for (size_t r = 3; r < 6; ++r) EXPECT_EQ(chosen[r].token, -1) << r;
+}
+
+TEST(LargestLogits, ComeInTheirOrder) {
+  for (const int n_vocab : {100, 3000, 40'000}) {
+    std::vector<float> row = random_logits(n_vocab, 5);
+    for (int i = 0; i < n_vocab; i += 3) row[size_t(i)] = float(int(row[size_t(i)] * 100)) / 100;
+    TopLogits top{};
+    Launch l{};
+    find_top(&top, {reinterpret_cast<std::byte*>(row.data()), FormatId::f32, 1, n_vocab, n_vocab * 4}, l);
+    std::vector<TokenLogprob> expected;
+    select_top_k(expected, row, TopLogits::kMost);
+    ASSERT_EQ(top.n_found, int(expected.size()));
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_EQ(top.top[i].token, expected[i].token) << n_vocab << " tokens, place " << i;
+      ASSERT_EQ(top.top[i].logit, expected[i].logprob);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ridge::cuda
