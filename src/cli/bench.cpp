@@ -23,6 +23,7 @@ struct BenchFlags {
   std::vector<std::string> formats = {"q8_0"};
   std::vector<int> n_prompt = {512}, n_answer = {128}, depths = {0}, threads, batches = {1};
   int n_repetitions = 5, n_layers = 0;
+  SamplingParams sampling{.temperature = 0};
   bool csv = false, json = false, kernels = false, profile = false, offline = false, no_warmup = false;
   ModelFlags how;
 };
@@ -34,7 +35,7 @@ std::vector<BenchTest> plan_tests(const BenchFlags& f, int n_threads) {
       for (const int n : f.n_prompt)
         if (n > 0) tests.push_back({BenchTest::Kind::prefill, n, depth, batch, n_threads});
       for (const int n : f.n_answer)
-        if (n > 0) tests.push_back({BenchTest::Kind::decode, n, depth, batch, n_threads});
+        if (n > 0) tests.push_back({BenchTest::Kind::decode, n, depth, batch, n_threads, f.sampling});
     }
   return tests;
 }
@@ -131,6 +132,7 @@ FormatId shape_format(const std::string& name) {
 
 void bench(const BenchFlags& f, bool quiet) {
   if (f.kernels) return print_kernels(f.how.isa);
+  f.sampling.validate();
   const Json earlier = f.compare.empty() ? Json::array() : read_earlier(f.compare);
   if (!f.shape.empty() && !f.model.empty()) fail("give a model or --shape, not both");
   if (f.n_layers > 0 && f.shape.empty()) fail("--layers cuts a --shape; there is none");
@@ -185,6 +187,10 @@ void add_bench(CLI::App& app) {
   sub->add_option("-d,--n-depth", f->depths, "Tokens already in the context")->delimiter(',')->capture_default_str()->check(CLI::Range(0, 1 << 24));
   sub->add_option("-b,--batch", f->batches, "Sequences at once")->delimiter(',')->capture_default_str()->check(CLI::Range(1, 4096));
   sub->add_option("-r,--repetitions", f->n_repetitions, "Repetitions of each test")->capture_default_str()->check(CLI::Range(1, 1000));
+  sub->add_option("--temp,--temperature", f->sampling.temperature, "Answers are drawn at this temperature, as most who are served ask for; 0: always the likeliest token")->capture_default_str();
+  sub->add_option("--top-k", f->sampling.top_k, "From the k likeliest tokens; 0: off")->capture_default_str();
+  sub->add_option("--top-p", f->sampling.top_p, "From the likeliest tokens that make up this share; 1: off")->capture_default_str();
+  sub->add_option("--min-p", f->sampling.min_p, "From tokens this likely relative to the likeliest; 0: off")->capture_default_str();
   sub->add_flag("--no-warmup", f->no_warmup, "Count the first run of a test, too, which finds caches and clocks cold");
   sub->add_flag("--csv", f->csv, "As CSV");
   sub->add_flag("--json", f->json, "As JSON, with every repetition");

@@ -24,11 +24,13 @@ std::vector<int32_t> some_tokens(int n, int n_vocab, uint64_t seed) {
 }
 
 void submit(Engine& engine, const BenchTest& test, int n_prompt, int n_answer, std::vector<uint64_t>& ids) {
-  SamplingParams greedy;
-  greedy.temperature = 0;
-  greedy.max_tokens = n_answer;
-  greedy.ignore_eos = true;
-  for (int b = 0; b < test.batch; ++b) ids.push_back(engine.submit({.prompt = some_tokens(n_prompt, engine.model().n_vocab, uint64_t(b) + 1), .params = greedy}));
+  SamplingParams params = test.sampling;
+  params.max_tokens = n_answer;
+  params.ignore_eos = true;
+  for (int b = 0; b < test.batch; ++b) {
+    params.seed = uint64_t(b);
+    ids.push_back(engine.submit({.prompt = some_tokens(n_prompt, engine.model().n_vocab, uint64_t(b) + 1), .params = params}));
+  }
 }
 
 void step(Engine& engine, std::vector<int>* n_sampled = nullptr, const std::vector<uint64_t>* ids = nullptr) {
@@ -89,6 +91,11 @@ std::string BenchTest::name() const {
   std::string text = fmt::format("{}{}", kind == Kind::prefill ? "pp" : "tg", n_tokens);
   if (depth > 0) text += fmt::format(" @ d{}", depth);
   if (batch > 1) text += fmt::format(" x {}", batch);
+  if (kind == Kind::prefill || sampling.greedy()) return text;
+  text += fmt::format(" temp {:g}", sampling.temperature);
+  if (sampling.top_k > 0) text += fmt::format(" top-k {}", sampling.top_k);
+  if (sampling.top_p < 1) text += fmt::format(" top-p {:g}", sampling.top_p);
+  if (sampling.min_p > 0) text += fmt::format(" min-p {:g}", sampling.min_p);
   return text;
 }
 

@@ -11,7 +11,8 @@ namespace ridge {
 struct BenchTest {
   enum class Kind { prefill, decode } kind;
   int n_tokens, depth, batch, n_threads;
-  std::string name() const;                            // "pp512", "tg128 @ d1024", "tg128 x 4"
+  SamplingParams sampling = {.temperature = 0};        // of answers
+  std::string name() const;                            // "pp512", "tg128 @ d1024", "tg128 x 4", "tg128 temp 1 top-p 0.9"
 };
 
 struct BenchResult {

@@ -332,6 +332,13 @@ class Commands(RidgeTest):
         self.assertGreater(deep[32, 1], deep[0, 1])
         self.assertLess(deep[0, 3], deep[0, 1])
 
+    def test_bench_draws_answers_where_it_is_asked_to(self):
+        arguments = ["bench", "--shape", "tiny", "-p", "8", "-n", "4", "-r", "1", "-t", "1", "--json"]
+        results = json.loads(self.ridge(*arguments, "--temperature", "0.8", "--top-p", "0.9", "--min-p", "0.05", "--top-k", "40"))["results"]
+        self.assertEqual([r["test"] for r in results], ["pp8", "tg4 temp 0.8 top-k 40 top-p 0.9 min-p 0.05"])
+        self.assertEqual([r["test"] for r in json.loads(self.ridge(*arguments))["results"]], ["pp8", "tg4"])
+        self.assertIn("top_p = 2", self.refused(*arguments, "--top-p", "2"))
+
     def test_bench_prints_tables_and_compares(self):
         arguments = ["bench", "--shape", "tiny", "--format", "q8_0,nvfp4", "-p", "8", "-n", "4", "-r", "1", "-t", "1"]
         before = self.path("before.json")
