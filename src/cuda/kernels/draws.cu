@@ -33,7 +33,7 @@ __device__ bool sums_whole_row(const Draw& draw) { return draw.any() && draw.top
 __global__ void __launch_bounds__(kWeighThreads) weigh_kernel(double* sums, Tensor rows, Choices to) {
   __shared__ double warp_sums[kWeighThreads / 32];
   follow();
-  const int row = blockIdx.y, peak = to.tokens[*to.turn * to.rows + row];
+  const int row = blockIdx.y, peak = __ldcg(to.tokens + *to.turn * to.rows + row);
   const Draw& draw = to.draws[row];
   if (!sums_whole_row(draw) || peak < 0) return;
   const Weigher weight = weigher_of(reinterpret_cast<const float*>(rows.data + row * rows.stride), peak, draw);
@@ -137,7 +137,7 @@ __device__ int drawn_of_largest(Key* keys, const Weigher& weight, int n, const d
 __global__ void __launch_bounds__(kSortThreads) draw_kernel(const double* sums, int n_pieces, Tensor rows, Choices to) {
   __shared__ Key keys[kHeldKeys];
   follow();
-  const int row = blockIdx.x, at = *to.turn * to.rows + row, peak = to.tokens[at], n = int(rows.cols);
+  const int row = blockIdx.x, at = *to.turn * to.rows + row, peak = __ldcg(to.tokens + at), n = int(rows.cols);
   const Draw draw = to.draws[row];
   if (!draw.any() || peak < 0) return;
   sums += row * n_pieces;

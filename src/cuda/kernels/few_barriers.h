@@ -35,16 +35,14 @@ template <int kTeams>
 __device__ void make_barriers(std::byte* memory) {
   for (int team = 0; team < 2; ++team)
     for (int turn = 0; turn < 2; ++turn) init_barrier(barrier(memory, number_of(Sums::there, team, turn)), kTeam * 32), init_barrier(barrier(memory, number_of(Sums::read, team, turn)), 32);
-  init_barrier(barrier(memory, kMeeting), kTeams * kTeam * 32);
+  make_meeting(barrier(memory, kMeeting), kTeams * kTeam * 32);
 }
 __device__ inline void arrive_at_sums(std::byte* memory, Sums sums, int team, int turn) { arrive(barrier(memory, number_of(sums, team, turn))); }
 __device__ inline void await_sums(std::byte* memory, Sums sums, int team, int turn, int nth) { await(barrier(memory, number_of(sums, team, turn)), uint32_t(nth) & 1); }
 template <int kTeams>
 __device__ void meet() {
   extern __shared__ __align__(128) std::byte memory[];
-  asm volatile("{\n.reg .pred done;\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\nagain:\nmbarrier.try_wait.shared.b64 done, [%0], state;\n@done bra ready;\nbra again;\nready:\n}" ::"r"(
-                   shared_address(barrier(memory, kMeeting)))
-               : "memory");
+  cuda::meet(barrier(memory, kMeeting), 0, 0);
 }
 
 #else

@@ -23,7 +23,7 @@ struct Pairs {
   static constexpr int kTiles = kGroups * RT, kTileBytes = kDeep * kOwnChains * Unit::kBytes, kSlotBytes = kTiles * kTileBytes, kPartBytes = kOwnChains * NT * 1024, kInputBytes = kDeep * kPartBytes;
   static constexpr int kNormBytes = 64, kGates = 192, kFit = (kShared - kNormBytes - kGates - Sums::kBytes) / (kSlotBytes + kInputBytes), kSlots = kFit < 8 ? kFit : 8;
   static constexpr int kRingAt = kSlots * kInputBytes, kSentAt = kRingAt + kSlots * kSlotBytes, kNormAt = kSentAt + Sums::kBytes, kGatesAt = kNormAt + kNormBytes, kBytes = kGatesAt + kGates;
-  static_assert(kSlots >= 3 && kOwnChains * Sums::kBytes <= kSentAt && (2 * kSlots + 1) * 8 <= kGates && kBytes <= kShared);
+  static_assert(kSlots >= 3 && kOwnChains * Sums::kBytes <= kSentAt && (2 * kSlots + 2) * 8 <= kGates && kBytes <= kShared);
 };
 
 namespace {
@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   Barrier* const arrived = reinterpret_cast<uint64_t*>(memory + L::kGatesAt);
   Barrier* const left = arrived + kSlots;
   Barrier* const sent = left + kSlots;                                       // the other block's sums to this one
+  Barrier* const met = sent + 1;                                             // those that multiply
   const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);        // the compiler sees that a warp agrees on it
   const int lane = __shfl_xor_sync(0xffffffffu, int(threadIdx.x % 32), 31) ^ 31;      // itself, by a way that the assembler does not go again in every round
   const int role = blockIdx.x % kCluster, place = blockIdx.x / kCluster;     // role: 0 has the first chains and sends, 1 has the others and finishes
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   start_dependents();
   if (threadIdx.x == 0) {
     for (int i = 0; i < kSlots; ++i) init_barrier(arrived + i, 1 + kWeightCopiers), init_barrier(left + i, kConsumers * kWarpArrivals);
-    init_barrier(sent, 1);
+    init_barrier(sent, 1), make_meeting(met, kConsumers * 32);
     publish_barriers();
   }
   __syncthreads();
@@ -168,11 +169,11 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   wgmma_await<0>();
 #pragma unroll
   for (int r = 0; r < RT; ++r) hold_all(acc[r]);
-  sync_threads_of(1, kConsumers * 32);                                         // all of the ring has been multiplied
+  meet(met, 1, kConsumers * 32);                                               // all of the ring has been multiplied
 #pragma unroll
   for (int r = 0; r < RT; ++r) put_sums<RT, NT>(sums, acc[r], chain + r, tile, lane);
   await_cluster();                                                             // the other block has started, and can be sent to
-  sync_threads_of(1, kConsumers * 32);
+  meet(met, 1, kConsumers * 32);
   if (role == 0) ends.send_sums(1);
   else ends.finish(own, 0);
 #endif

@@ -32,7 +32,7 @@ struct Wide {
   static constexpr int kGates = 1024, kFit = (kShared - kGates - kSumBytes) / (kSlotBytes + kInputBytes);
   static constexpr int kGroup = 8 / C < kFit / 2 ? 8 / C : 2, kGroupUnits = kGroup * C, kSlots = kFit / kGroup * kGroup;
   static constexpr int kInputsAt = kGates, kRingAt = kInputsAt + kSlots * kInputBytes, kSumsAt = kRingAt + kSlots * kSlotBytes, kBytes = kSumsAt + kSumBytes;
-  static_assert(kGroupUnits % 2 == 0 && kSlots >= 2 * kGroup && 2 * kSlots * 8 <= kGates && kSumsAt % 16 == 0 && kBytes <= kShared);
+  static_assert(kGroupUnits % 2 == 0 && kSlots >= 2 * kGroup && (2 * kSlots + 1) * 8 <= kGates && kSumsAt % 16 == 0 && kBytes <= kShared);
 };
 
 // Row tile `nth` of a place, of n_tiles: of the parts in a row, or with an activation of the gate and of what it gates by turns.
@@ -59,6 +59,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
   constexpr int C = L::C, kSlots = L::kSlots, kTiles = L::kTiles, kGroup = L::kGroup, kGroupUnits = L::kGroupUnits;
   Barrier* const arrived = reinterpret_cast<uint64_t*>(memory);
   Barrier* const left = arrived + kSlots;
+  Barrier* const met = left + kSlots;                                         // those that multiply
   const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);        // the compiler sees that a warp agrees on it
   const int lane = __shfl_xor_sync(0xffffffffu, int(threadIdx.x % 32), 31) ^ 31;      // itself, by a way that the assembler does not go again in every round
   // Chains are taken C at a time, over all their steps, in whole groups.
@@ -67,6 +68,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
   start_dependents();
   if (threadIdx.x == 0) {
     for (int i = 0; i < kSlots; ++i) init_barrier(arrived + i, kWideCopiers), init_barrier(left + i, kTiles * kWarpArrivals);
+    make_meeting(met, L::kMultiplying);
     publish_barriers();
   }
   __syncthreads();
@@ -229,12 +231,12 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
           for (int i = 0; i < 4; ++i) sum[n][i] += acc[c][n][i];
     }
 
-    sync_threads_of(1, L::kMultiplying);                                       // the sums of the place before have been read
+    meet(met, 1, L::kMultiplying);                                             // the sums of the place before have been read
 #pragma unroll
     for (int n = 0; n < NT; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) sums[(8 * n + 2 * q + i % 2) * L::kSumStride + tile * kTileRows + g + i / 2 * 8] = sum[n][i];
-    sync_threads_of(1, L::kMultiplying);
+    meet(met, 1, L::kMultiplying);
     // All that a thread has is of the same four rows.
     const int n_fours = f.activate ? L::kRows / 8 : L::kRows / 4, four = int(threadIdx.x) % n_fours, own = f.activate ? four / 4 * 2 : four / 4;
     const WidePlace at(f, place, kTiles, own);

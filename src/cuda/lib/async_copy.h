@@ -121,6 +121,19 @@ __device__ inline void sync_threads_of(int id, int n_threads) { asm volatile("ba
 // Counted among them, without waiting.
 __device__ inline void arrive_among_threads(int id, int n_threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n_threads) : "memory"); }
 
+// The same among threads of which some have met at another number before. racecheck loses their order there, so in builds for it they meet at `b`, in shared memory; else that is not looked at.
+#if defined(RIDGE_RACECHECK)
+__device__ inline void make_meeting(Barrier* b, int n_threads) { init_barrier(b, n_threads); }
+__device__ inline void meet(Barrier* b, int /*id*/, int /*n_threads*/) {
+  asm volatile("{\n.reg .pred done;\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\nagain:\nmbarrier.try_wait.shared.b64 done, [%0], state;\n@done bra ready;\nbra again;\nready:\n}" ::"r"(
+                   shared_address(b))
+               : "memory");
+}
+#else
+__device__ inline void make_meeting(Barrier* /*b*/, int /*n_threads*/) {}
+__device__ inline void meet(Barrier* /*b*/, int id, int n_threads) { sync_threads_of(id, n_threads); }
+#endif
+
 // Memory written by ordinary stores, or about to be read by copies after it was waited for: between the two.
 __device__ inline void fence_for_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
