@@ -24,6 +24,13 @@ struct TopLogits {
   Peak top[kMost];
 };
 
+// What the model itself gives a token (step.h), before penalties: its logit, the log of the sum of exp over the row, and the largest of the row, where more than none are asked for.
+struct Score {
+  double log_sum;
+  float logit;
+  TopLogits top;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -53,6 +60,9 @@ class Backend {
   // From now on the host can read after each step what each of its logit rows, rows of `logits`, chose, without a download: after end(), or after the wait()
   // for it and before the next. Draws by more than TopLogits::kMost of top_k are not made here. Null: not offered here.
   virtual const Peak* watch_peaks(const Tensor& logits) { return (void)logits, nullptr; }
+
+  // Where peaks are watched: the Scores of the rows that ask for one and chose, or named, a token; by row, read when and as long as peaks are. Null: nobody asked.
+  virtual const Score* watched_scores() const { return nullptr; }
 
   // The largest of each of these rows of logits, after a step; valid until the next call. Null: not offered here.
   virtual const TopLogits* top_logits(const Tensor& rows) { return (void)rows, nullptr; }

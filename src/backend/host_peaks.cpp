@@ -68,6 +68,16 @@ int32_t token_drawn(const float* row, int64_t n_vocab, float largest, const Draw
   return place < 0 ? -1 : listed[size_t(place)];
 }
 
+Score score_of(const float* row, int64_t n_vocab, int32_t token, int n_logprobs) {
+  double sum = 0;
+  for (int64_t i = 0; i < n_vocab; ++i) sum += std::exp(double(row[i]) - double(row[token]));
+  Score score{.log_sum = double(row[token]) + std::log(sum), .logit = row[token], .top = {}};
+  if (n_logprobs == 0) return score;
+  const std::vector<int32_t> listed = places_of_largest(row, n_vocab, std::min<int64_t>(n_vocab, TopLogits::kMost));
+  for (const int32_t i : listed) score.top.top[score.top.n_found++] = {i, row[i]};
+  return score;
+}
+
 // A row's penalties (step.h); what they change goes to `before` as it was.
 void penalise(std::vector<Peak>& before, float* row, const Step& step, int logit_row) {
   const Penalties& p = step.draw_of()[logit_row].penalties;
@@ -110,6 +120,7 @@ void HostPeaks::submitted(const Step& step) {
   CHECK_LT(n_under_way_, 2);
   n_under_way_++;
   turn_ = 1 - turn_;
+  scores_[turn_].assign(step.scores() ? size_t(step.n_logits()) : 0, {});
   for (int r = 0; r < step.n_logits(); ++r) {
     float* const row = logits_.f32(r);
     penalise(unpenalised_, row, step, r);
@@ -119,6 +130,9 @@ void HostPeaks::submitted(const Step& step) {
       peak = token < 0 ? Peak{-1, 0.0f} : Peak{token, row[token]};
     }
     for (const Peak& was : unpenalised_) row[was.token] = was.logit;
+    const Draw& draw = step.draw_of()[r];
+    const int32_t token = draw.scored >= 0 ? draw.scored : peak.token;
+    if (draw.scores() && token >= 0) scores_[turn_][size_t(r)] = score_of(row, logits_.cols, token, draw.n_logprobs);
   }
 }
 
@@ -127,6 +141,7 @@ void HostPeaks::waited() {
   CHECK_GT(n_under_way_, 0);
   const int turn = n_under_way_ == 2 ? 1 - turn_ : turn_;
   std::copy(found_[turn].begin(), found_[turn].end(), shown_.begin());
+  shown_scores_ = scores_[turn];
   n_under_way_--;
 }
 

@@ -15,11 +15,14 @@ class HostPeaks {
   const Step& resolve(const Step& step);     // the step itself, or a copy that knows its tokens; good until the next call
   void submitted(const Step& step);          // its logits are there
   void waited();
+  const Score* scores() const { return shown_scores_.empty() ? nullptr : shown_scores_.data(); }
 
  private:
   Tensor logits_;                            // no data: nobody watches
   std::array<std::vector<Peak>, 2> found_;   // of the last two steps, in turn
+  std::array<std::vector<Score>, 2> scores_;           // the same; empty: nobody asked
   std::vector<Peak> shown_;
+  std::vector<Score> shown_scores_;
   std::vector<Peak> unpenalised_;            // logits of a row that its penalties changed, as they were
   int turn_ = 0, n_under_way_ = 0;           // turn_: of the step that was submitted last
   std::optional<Step> resolved_;

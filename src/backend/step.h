@@ -60,8 +60,10 @@ struct Draw {
   float top_p = 1, min_p = 0;
   int32_t top_k = 0;
   Penalties penalties;
-  int32_t unused = 0;
+  int32_t n_logprobs = -1;                   // 0 or more: the row has a Score (backend.h), with as many of the likeliest as this, TopLogits::kMost at most
+  int32_t scored = -1;                       // of this token; -1: of the one that it chooses
   constexpr bool any() const { return sharpness > 0.0; }
+  constexpr bool scores() const { return n_logprobs >= 0; }
   constexpr bool in_order_of_tokens() const { return top_k == 0 && top_p >= 1.0f; }
 };
 
@@ -106,6 +108,7 @@ class Step {
   int last_logit_row(const StepSeq& seq) const { return n_logits_before(seq.first_row + seq.n_rows) - 1; }      // of a sequence that has one
   bool draws() const { return head().draws; }                         // some row is drawn from
   bool penalises() const { return head().penalises; }                 // some row has penalties
+  bool scores() const { return head().scores; }                       // some row has a Score
   std::span<const Draw> draw_of() const { return {at<Draw>(draws_), size_t(n_logits())}; }        // by logit row
   const int32_t* pages() const { return at<int32_t>(pages_); }
   std::span<const TokenCount> counts() const { return {at<TokenCount>(counts_), size_t(n_counts())}; }
@@ -122,7 +125,7 @@ class Step {
   const TokenCount* counts_at(const std::byte* base) const { return reinterpret_cast<const TokenCount*>(base + counts_); }
 
  private:
-  struct Head { int32_t n_tokens, n_seqs, n_logits, n_pages, n_rope_rows, page_size, draws, n_counts, penalises; };
+  struct Head { int32_t n_tokens, n_seqs, n_logits, n_pages, n_rope_rows, page_size, draws, n_counts, penalises, scores; };
   Head& head() { return *reinterpret_cast<Head*>(block_.data()); }
   const Head& head() const { return *reinterpret_cast<const Head*>(block_.data()); }
   template <class T> T* at(int64_t offset) { return reinterpret_cast<T*>(block_.data() + offset); }

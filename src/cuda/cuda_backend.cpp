@@ -56,6 +56,7 @@ class CudaBackend final : public Backend {
     drop_graphs();
     for (void* p : device_blocks_) cudaFree(p);
     if (launch_.choices.peaks) cudaFreeHost(launch_.choices.peaks);
+    if (launch_.choices.scores) cudaFreeHost(launch_.choices.scores);
     if (top_) cudaFreeHost(top_);
     if (landing_) cudaFreeHost(landing_);
     if (mark_) cudaFreeHost(mark_);
@@ -145,9 +146,11 @@ class CudaBackend final : public Backend {
     launch_.n_few_rows = few_bucket;
     launch_.even = 2 * in_all >= longest_context * step.n_seqs();
     launch_.max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - kSharedForOthers;
+    scores_ = step.scores() && launch_.choices.tokens;
+    if (scores_ && !launch_.choices.scores) CUDA_TRY(cudaMallocHost(&launch_.choices.scores, 2 * launch_.choices.rows * sizeof(Score)));      // the kernel writes it where it lies
     draws_ = step.draws() && launch_.choices.tokens;
     penalises_ = step.penalises() && launch_.choices.tokens;
-    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket, launch_.even, launch_.single_rows, draws_, penalises_, turn_};
+    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket, launch_.even, launch_.single_rows, draws_, penalises_, scores_, turn_};
     ops_.clear();
     // A graph of this shape starts at once, while the host still names the ops; submit() sees whether they are the captured ones.
     const auto known = graphs_.find(key_);
@@ -190,6 +193,7 @@ class CudaBackend final : public Backend {
     }
     replaying_ = false;
     turns_[turn_].n_peaks = chooses ? n_logits_ : 0;
+    turns_[turn_].scores = chooses && scores_;
     CUDA_TRY(cudaEventRecord(turns_[turn_].done, stream_));
     CUDA_TRY(cudaGetLastError());
     n_under_way_++;
@@ -207,6 +211,7 @@ class CudaBackend final : public Backend {
     n_under_way_--;
     const Peak* const landed = launch_.choices.peaks + turn * launch_.choices.rows;
     std::copy(landed, landed + turns_[turn].n_peaks, peaks_.begin());
+    watched_scores_ = turns_[turn].scores ? launch_.choices.scores + turn * launch_.choices.rows : nullptr;
   }
 
   void end() override {
@@ -244,6 +249,8 @@ class CudaBackend final : public Backend {
     return peaks_.data();
   }
 
+  const Score* watched_scores() const override { return watched_scores_; }
+
   const TopLogits* top_logits(const Tensor& rows) override {
     if (rows.rows > n_top_rows_) {
       if (top_) CUDA_TRY(cudaFreeHost(top_));
@@ -257,10 +264,10 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // Tokens, logit rows, context bucket, rows of sequences with few, even contexts, single rows, whether it draws, whether it has penalties, its turn (a graph keeps addresses).
-  using Key = std::tuple<int, int, int, int, bool, bool, bool, bool, int>;
-  // What steps use by turns: the block that is copied to the device, the events of that and of its end, and how many rows it chooses from.
-  struct Turn { std::byte *pinned_step = nullptr, *device_step = nullptr; cudaEvent_t copied = nullptr, done = nullptr; int n_peaks = 0; };
+  // Tokens, logit rows, context bucket, rows of sequences with few, even contexts, single rows, whether it draws, has penalties, has scores; its turn (a graph keeps addresses).
+  using Key = std::tuple<int, int, int, int, bool, bool, bool, bool, bool, int>;
+  // What steps use by turns: the block that is copied to the device, the events of that and of its end, how many rows it chooses from, and whether some have scores.
+  struct Turn { std::byte *pinned_step = nullptr, *device_step = nullptr; cudaEvent_t copied = nullptr, done = nullptr; int n_peaks = 0; bool scores = false; };
   struct Graph { cudaGraphExec_t exec = nullptr; uint64_t print = 0; };      // print: of the ops it was captured from
 
   // For what was launched since the stream was last waited for: that is where a fault was.
@@ -281,6 +288,7 @@ class CudaBackend final : public Backend {
     find_peaks(rows, peak_state_, launch_), launched("find_peaks");
     if (draws_) draw(rows, draw_scratch_, launch_), launched("draw");
     if (penalises_) unpenalise(rows, launch_), launched("unpenalise");
+    if (scores_) score(rows, draw_scratch_, launch_), launched("score");
   }
 
   void drop_graphs() {
@@ -334,7 +342,8 @@ class CudaBackend final : public Backend {
   Tensor watched_;                                                           // logits whose peaks are wanted
   std::byte *peak_state_ = nullptr, *draw_scratch_ = nullptr;
   std::vector<Peak> peaks_;                                                  // of the step that was waited for last
-  bool draws_ = false, penalises_ = false;                                   // the step that was begun last
+  const Score* watched_scores_ = nullptr;                                    // the same; null: it has none
+  bool draws_ = false, penalises_ = false, scores_ = false;                  // the step that was begun last
   TopLogits* top_ = nullptr;                                                 // pinned
   int64_t n_top_rows_ = 0;
   int n_logits_ = 0;

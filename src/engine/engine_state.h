@@ -47,13 +47,14 @@ struct Engine::State {
   // engine_tokens.cpp: from rows of logits to events
   void ask_for_masks(const Plan& plan);
   void collect(std::vector<Event>& events, const Flight& flight);
-  void look_at_row(Sequence& sequence, int position, int logit_row);
+  void look_at_row(Sequence& sequence, const Step& step, int position, int logit_row);
   Event next_token(Sequence& sequence, const Step& step, int logit_row, const std::optional<Sampled>& decided);
   bool needs_no_host(const Sequence& sequence) const;
   bool takes_the_largest(const Sequence& sequence) const;
   bool is_chosen_by_device(const Sequence& sequence, const Step& step, int logit_row) const;
   void find_top_logits(const Flight& flight);
   SampleInput input_of(Sequence& sequence);
+  std::optional<Sampled> scored_by_device(const Step& step, int logit_row, int n_logprobs, int32_t token) const;
   std::optional<Sampled> decide(Sequence& sequence, const Step& step, int logit_row);
   Sampled sample(Sequence& sequence, const Step& step, int logit_row);
   void fail_request(Event& event, const Step& step, const Sequence& sequence, const std::string& why);

@@ -37,7 +37,7 @@ void Engine::State::collect(std::vector<Event>& events, const Flight& flight) {
     scheduler.computed(sequence, rows.n_context);
     Event failed{.id = sequence.id};
     try {
-      for (int row = step.n_logits_before(rows.first_row); row <= last_logit_row; ++row) look_at_row(sequence, step.positions()[step.logit_rows()[row]], row);
+      for (int row = step.n_logits_before(rows.first_row); row <= last_logit_row; ++row) look_at_row(sequence, step, step.positions()[step.logit_rows()[row]], row);
     } catch (const Error& error) {
       fail_request(failed, step, sequence, error.what());
     }
@@ -59,21 +59,25 @@ void Engine::State::ask_for_masks(const Plan& plan) {
 }
 
 // A row that somebody wants as it is: the sink, or the score of the prompt's next token.
-void Engine::State::look_at_row(Sequence& sequence, int position, int logit_row) {
-  const bool for_sink = sequence.wants_all_logits && sink, scores = position >= sequence.first_unscored() && position < sequence.n_prompt - 1;
+void Engine::State::look_at_row(Sequence& sequence, const Step& step, int position, int logit_row) {
+  const bool for_sink = sequence.wants_all_logits && sink, scores = sequence.scores(position);
   if (!for_sink && !scores) return;
+  if (scores) CHECK_EQ(position, sequence.first_unscored());
+  if (const auto scored = scores && !for_sink ? scored_by_device(step, logit_row, sequence.n_prompt_logprobs, sequence.tokens[position + 1]) : std::nullopt) {
+    sequence.prompt_logprobs.push_back(*scored);
+    return;
+  }
   ledger.download(logits.data(), workspace.logits.slice_rows(logit_row, 1));
   if (is_damaged(logits)) fail("the logits at position {} hold what is not a number", position);
   if (for_sink) sink(sequence.id, position, logits);
   if (!scores) return;
-  CHECK_EQ(position, sequence.first_unscored());
   sequence.prompt_logprobs.push_back(score_of(logits, sequence.tokens[position + 1], sequence.n_prompt_logprobs));
 }
 
 // Whether its row need not come to the host: nothing changes its logits but penalties, and nobody wants to see them.
 bool Engine::State::needs_no_host(const Sequence& sequence) const {
   const SamplingParams& p = sequence.params;
-  return !sequence.wants_its_logits && !sequence.filter && p.n_logprobs < 0 && p.logit_bias.empty() && p.dry_multiplier == 0.0f && sequence.n_generated() >= p.min_tokens;
+  return !sequence.wants_its_logits && !sequence.filter && p.n_logprobs <= std::min(TopLogits::kMost, model->n_vocab) && p.logit_bias.empty() && p.dry_multiplier == 0.0f && sequence.n_generated() >= p.min_tokens;
 }
 
 bool Engine::State::takes_the_largest(const Sequence& sequence) const { return sequence.params.greedy() && needs_no_host(sequence); }
@@ -82,7 +86,7 @@ bool Engine::State::takes_the_largest(const Sequence& sequence) const { return s
 bool Engine::State::is_chosen_by_device(const Sequence& sequence, const Step& step, int logit_row) const {
   const Draw& draw = step.draw_of()[logit_row];
   const bool is_penalised = !sequence.params.penalties().any() || draw.penalties.any();
-  return peaks && !sequence.wants_its_logits && is_penalised && (draw.any() || takes_the_largest(sequence));
+  return peaks && !sequence.wants_its_logits && is_penalised && draw.n_logprobs == sequence.params.n_logprobs && (draw.any() || takes_the_largest(sequence));
 }
 
 // Where the device has not chosen, it can pick out the largest logits, from which most requests are sampled.
@@ -109,11 +113,20 @@ SampleInput Engine::State::input_of(Sequence& sequence) {
           .allowed = sequence.filter ? masks.mask_of(sequence.filter.get()) : std::span<const uint32_t>{}, .mirostat_mu = &sequence.mirostat_mu};
 }
 
+// What a row's Score says of the token that it scores; nothing where it does not say all that is asked for.
+std::optional<Sampled> Engine::State::scored_by_device(const Step& step, int logit_row, int n_logprobs, int32_t token) const {
+  const Score* const scores = peaks && step.draw_of()[logit_row].scores() ? ledger.watched_scores() : nullptr;
+  return scores ? score_of(scores[logit_row], token, n_logprobs) : std::nullopt;
+}
+
 // From what the device chose, or picked out of the row, where that is enough. What is not a number goes the long way, to the sampler's words for it.
 std::optional<Sampled> Engine::State::decide(Sequence& sequence, const Step& step, int logit_row) {
   if (is_chosen_by_device(sequence, step, logit_row)) {
     const Peak& peak = peaks[logit_row];
-    if (peak.token >= 0 && std::isfinite(peak.logit)) return Sampled{.token = peak.token};
+    if (peak.token >= 0 && std::isfinite(peak.logit)) {
+      const int n_logprobs = sequence.params.n_logprobs;
+      return n_logprobs < 0 ? Sampled{.token = peak.token} : scored_by_device(step, logit_row, n_logprobs, peak.token);
+    }
     if (peak.token < 0 && step.draw_of()[logit_row].any()) stats.n_left_open++;
   }
   if (!tops || tops[logit_row].n_found <= 0 || sequence.filter || sequence.wants_its_logits) return std::nullopt;

@@ -63,6 +63,8 @@ void Engine::State::write_draws(Flight& flight) const {
   for (size_t i = 0; i < flight.plan.grants.size(); ++i) {
     Sequence& sequence = *flight.plan.grants[i].sequence;
     const StepSeq& rows = step.seqs()[i];
+    for (int row = step.n_logits_before(rows.first_row); sequence.n_prompt_logprobs <= TopLogits::kMost && row < step.n_logits_before(rows.first_row + rows.n_rows); ++row)
+      if (const int position = step.positions()[step.logit_rows()[row]]; sequence.scores(position)) step.set_draw(row, {.n_logprobs = sequence.n_prompt_logprobs, .scored = sequence.tokens[position + 1]});
     const bool is_drawn = may_be_drawn(sequence);
     if (rows.n_context < rows.n_known || (!is_drawn && !takes_the_largest(sequence))) continue;
     const SamplingParams& p = sequence.params;
@@ -72,6 +74,7 @@ void Engine::State::write_draws(Flight& flight) const {
     const std::optional<Penalties> penalties = add_penalties(step, sequence, rows.n_known);
     if (!penalties) continue;                          // the host will apply them
     draw.penalties = *penalties;
+    draw.n_logprobs = p.n_logprobs;
     step.set_draw(step.last_logit_row(rows), draw);
   }
 }

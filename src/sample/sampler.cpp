@@ -280,4 +280,13 @@ Sampled score_of(std::span<const float> logits, int32_t token, int n_logprobs) {
   return sampled;
 }
 
+std::optional<Sampled> score_of(const Score& score, int32_t token, int n_logprobs) {
+  if (!std::isfinite(score.log_sum) || !std::isfinite(score.logit)) return std::nullopt;
+  Sampled sampled{.token = token, .logprob = float(score.logit - score.log_sum)};
+  if (n_logprobs <= 0) return sampled;
+  if (score.top.n_found < n_logprobs) return std::nullopt;
+  for (const Peak& likely : std::span(score.top.top).first(size_t(n_logprobs))) sampled.top.push_back({likely.token, float(likely.logit - score.log_sum)});
+  return sampled;
+}
+
 }  // namespace ridge

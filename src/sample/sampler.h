@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 
+#include "backend/backend.h"
 #include "sequence/sequence.h"
 
 namespace ridge {
@@ -74,6 +75,8 @@ void select_top_k(std::vector<TokenLogprob>& out, std::span<const float> logits,
 
 // The token's logprob and the n_logprobs likeliest, of a row of the model's logits. NaN throws Error.
 Sampled score_of(std::span<const float> logits, int32_t token, int n_logprobs);
+// The same from what a device says of the row; nothing where that is not enough, or no number.
+std::optional<Sampled> score_of(const Score& score, int32_t token, int n_logprobs);
 
 // Philox-4x32-10: uniform in [0, 1) from (seed, counter). Streams are independent of each other.
 double uniform(uint64_t seed, uint64_t counter, uint32_t stream = 0);

@@ -64,9 +64,8 @@ struct Sequence {
   int n_to_compute() const { return n_known() - track.n_computed; }
   // Rows that score the prompt: token i + 1 is scored by row i.
   int first_unscored() const { return n_prompt_logprobs < 0 ? n_prompt - 1 : int(prompt_logprobs.size()); }
-  bool asks_for_logits(int position) const {
-    return wants_all_logits || position == n_known() - 1 || (position >= first_unscored() && position < n_prompt - 1);
-  }
+  bool scores(int position) const { return position >= first_unscored() && position < n_prompt - 1; }
+  bool asks_for_logits(int position) const { return wants_all_logits || position == n_known() - 1 || scores(position); }
   // Rows of logits that computing its next n tokens asks for.
   int n_logits_of(int n) const {
     if (wants_all_logits) return n;

@@ -1,4 +1,4 @@
-// The kernels that choose a step's tokens (penalties, the largest logit, draws), run on the host: they choose what the sampler does, and leave rows as they were.
+// The kernels that choose a step's tokens (penalties, the largest logit, draws) and score them, run on the host: they choose what the sampler does, and leave rows as they were.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -28,6 +28,8 @@ class Choosing {
       Draw draw;
       if (!p.greedy()) draw = {.u = uniform(s.seed, uint64_t(s.n_generated())), .sharpness = 1.0 / p.temperature, .top_p = p.top_p, .min_p = p.min_p, .top_k = p.top_k};
       draw.penalties = add_penalties(step_, s, s.n_known()).value();
+      draw.n_logprobs = p.n_logprobs;
+      if (s.n_prompt_logprobs >= 0) draw = {.n_logprobs = s.n_prompt_logprobs, .scored = s.tokens.front()};
       step_.set_draw(r, draw);
     }
   }
@@ -41,32 +43,38 @@ class Choosing {
     std::vector<int32_t> tokens(2 * size_t(n), -7);
     std::vector<unsigned long long> state(2 * size_t(n));
     std::vector<double> scratch(size_t(draw_scratch_bytes(rows)) / 8);
+    scores.assign(2 * size_t(n), Score{.log_sum = -7, .logit = -7, .top = {}});
     const int32_t turn = 1;
     const std::byte* const block = step_.block().data();
     Launch l{};
     l.step = step_.view_at(block);
-    l.choices = {.turn = &turn, .tokens = tokens.data(), .peaks = peaks.data(), .draws = step_.draws_at(block), .counts = step_.counts_at(block), .unpenalised = unpenalised.data(), .rows = n};
+    l.choices = {.turn = &turn, .tokens = tokens.data(), .peaks = peaks.data(), .scores = scores.data(), .draws = step_.draws_at(block), .counts = step_.counts_at(block), .unpenalised = unpenalised.data(), .rows = n};
     l.n_sms = 132;
     const std::vector<float> before = logits_;
     penalise(rows, l);
     find_peaks(rows, reinterpret_cast<std::byte*>(state.data()), l);
     draw(rows, reinterpret_cast<std::byte*>(scratch.data()), l);
     unpenalise(rows, l);
+    score(rows, reinterpret_cast<std::byte*>(scratch.data()), l);
     EXPECT_EQ(std::memcmp(before.data(), logits_.data(), 4 * before.size()), 0) << "rows are not as they were";
     for (const unsigned long long word : state) EXPECT_EQ(word, 0u);
     std::vector<Peak> chosen(peaks.begin() + n, peaks.end());
     for (int r = 0; r < n; ++r) {
       EXPECT_EQ(tokens[size_t(n + r)], chosen[size_t(r)].token) << "the next step's token";
-      EXPECT_TRUE(peaks[size_t(r)].token == -7 && tokens[size_t(r)] == -7) << "the other turn's";
+      EXPECT_TRUE(peaks[size_t(r)].token == -7 && tokens[size_t(r)] == -7 && scores[size_t(r)].log_sum == -7) << "the other turn's";
     }
+    scores.erase(scores.begin(), scores.begin() + n);
     return chosen;
   }
 
-  Sampled sampled(int r) {
+  std::vector<float> row_of(int r) const { return {logits_.begin() + int64_t{r} * n_vocab_, logits_.begin() + int64_t{r + 1} * n_vocab_}; }
+  Sampled sampled(int r) const {
     const Sequence& s = sequences_[size_t(r)];
-    std::vector<float> row(logits_.begin() + int64_t{r} * n_vocab_, logits_.begin() + int64_t{r + 1} * n_vocab_);
+    std::vector<float> row = row_of(r);
     return Sampler(n_vocab_).sample(row, {.params = s.params, .history = s.tokens, .n_prompt = s.n_prompt, .seed = s.seed, .counter = uint64_t(s.n_generated())});
   }
+
+  std::vector<Score> scores;                 // by row, after choose()
 
  private:
   int n_vocab_;
@@ -164,6 +172,40 @@ TEST(Choosing, AFlatRow) {
   const std::vector<Peak> chosen = choosing.choose();
   for (size_t r = 0; r < 3; ++r) EXPECT_EQ(chosen[r].token, choosing.sampled(int(r)).token) << r;
   for (size_t r = 3; r < 6; ++r) EXPECT_EQ(chosen[r].token, -1) << r;
+}
+
+// Scores are those of the row as the model made it, whatever penalties did to it meanwhile, of the token that was chosen or of one that was named.
+TEST(Scores, AreTheHosts) {
+  for (const int n_vocab : {300, 5003}) {
+    std::vector<std::vector<float>> rows;
+    std::vector<Sequence> sequences;
+    for (uint64_t r = 0; r < 8; ++r) {
+      rows.push_back(random_logits(n_vocab, uint32_t(r), 3.0f));
+      sequences.push_back(sequence_of({.temperature = r % 2 ? 1.0f : 0.0f, .repetition_penalty = r % 3 ? 1.0f : 1.5f, .n_logprobs = r == 5 ? -1 : int(r % 4) * 7}, r, n_vocab));
+      if (r >= 6) sequences.back().n_prompt_logprobs = r == 6 ? 0 : 256;
+    }
+    const std::vector<Sequence> kept = sequences;
+    Choosing choosing(rows, std::move(sequences));
+    const std::vector<Peak> chosen = choosing.choose();
+    for (size_t r = 0; r < 8; ++r) {
+      if (r == 5) {
+        EXPECT_EQ(choosing.scores[r].log_sum, -7) << "nobody asked";
+        continue;
+      }
+      const int n = r >= 6 ? kept[r].n_prompt_logprobs : kept[r].params.n_logprobs;
+      const int32_t token = r >= 6 ? kept[r].tokens.front() : chosen[r].token;
+      const Sampled expected = score_of(rows[r], token, n);
+      const std::optional<Sampled> got = score_of(choosing.scores[r], token, n);
+      ASSERT_TRUE(got) << r;
+      EXPECT_EQ(got->token, expected.token);
+      EXPECT_NEAR(got->logprob, expected.logprob, 1e-6) << r;
+      ASSERT_EQ(got->top.size(), expected.top.size());
+      for (size_t i = 0; i < expected.top.size(); ++i) {
+        EXPECT_EQ(got->top[i].token, expected.top[i].token) << r << ", place " << i;
+        EXPECT_NEAR(got->top[i].logprob, expected.top[i].logprob, 1e-6);
+      }
+    }
+  }
 }
 
 TEST(LargestLogits, ComeInTheirOrder) {

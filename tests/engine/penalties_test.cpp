@@ -21,7 +21,7 @@ std::vector<Sequence> random_sequences(Rng& rng, const Matrix& logits, int round
     for (int i = 0; i < n; ++i) s.tokens.push_back(rng() % 3 ? likely[rng() % likely.size()].token : int32_t(rng() % uint64_t(logits.cols)));
     s.n_prompt = 1 + int(rng() % uint32_t(n));
     s.params = {.temperature = some({0.0f, 0.9f, 0.3f}), .top_k = int(some({0, 40})), .top_p = some({1.0f, 0.8f}), .min_p = some({0.0f, 0.02f}), .repetition_penalty = some({1.0f, 1.3f, 0.7f}), .presence_penalty = some({0.0f, 0.9f, -0.3f}),
-                .frequency_penalty = some({0.0f, 0.37f}), .penalty_last_n = int(some({-1, 0, 1, 12}))};
+                .frequency_penalty = some({0.0f, 0.37f}), .penalty_last_n = int(some({-1, 0, 1, 12})), .n_logprobs = int(some({-1, 0, 6}))};
     if (r == 0) s.params = {.temperature = 0};                               // one without any
     if (r == 1) s.params.repetition_penalty = 1.3f, s.params.penalty_last_n = -1;
     s.seed = 10 * uint64_t(round) + uint64_t(r);
@@ -42,12 +42,23 @@ void write_step(Step& step, std::vector<Sequence>& sequences, bool ahead) {
     const auto penalties = add_penalties(step, s, s.n_known() + ahead);
     ASSERT_TRUE(penalties);
     draw.penalties = *penalties;
+    draw.n_logprobs = s.params.n_logprobs;
     step.set_draw(r, draw);
   }
 }
 
+// What a step says of a row's token, beside what the sampler says.
+void expect_score(const Score* scores, int row, int n_logprobs, const Sampled& sampled, const std::string& what) {
+  ASSERT_NE(scores, nullptr) << what;
+  const std::optional<Sampled> scored = score_of(scores[row], sampled.token, n_logprobs);
+  ASSERT_TRUE(scored) << what << ", row " << row;
+  EXPECT_NEAR(scored->logprob, sampled.logprob, 1e-6) << what << ", row " << row;
+  ASSERT_EQ(scored->top.size(), sampled.top.size());
+  for (size_t i = 0; i < scored->top.size(); ++i) EXPECT_EQ(scored->top[i].token, sampled.top[i].token) << what << ", row " << row << ", place " << i;
+}
+
 // What a step chose, beside what the sampler makes of its logits as they are now. Returns how many draws were left open, as those of top_p alone may be.
-int expect_the_samplers(const Peak* peaks, const Matrix& logits, const std::vector<Sequence>& sequences, const std::string& what) {
+int expect_the_samplers(const Peak* peaks, const Score* scores, const Matrix& logits, const std::vector<Sequence>& sequences, const std::string& what) {
   Sampler sampler(int(logits.cols));
   int n_open = 0;
   for (int r = 0; r < kRows; ++r) {
@@ -59,6 +70,7 @@ int expect_the_samplers(const Peak* peaks, const Matrix& logits, const std::vect
       continue;
     }
     EXPECT_EQ(peaks[r].token, sampled.token) << what << ", row " << r;
+    if (s.params.n_logprobs >= 0) expect_score(scores, r, s.params.n_logprobs, sampled, what);
     EXPECT_EQ(peaks[r].logit, row[size_t(sampled.token)]) << what << ", row " << r;
   }
   return n_open;
@@ -101,7 +113,7 @@ void expect_penalties_of_the_sampler(const std::function<std::unique_ptr<Backend
       backend->wait();
       const Matrix after = get(*backend, logits);
       expect_same(after, unpenalised, what + ": the rows are as they were");
-      n_open += expect_the_samplers(peaks, after, penalised, what);
+      n_open += expect_the_samplers(peaks, backend->watched_scores(), after, penalised, what);
       for (int r = 0; r < kRows; ++r) n_changed += peaks[r].token != unpenalised_peaks[size_t(r)];
       if (testing::Test::HasFailure()) return;
       // The same with a step behind it, of which the host knows no token.
@@ -114,7 +126,7 @@ void expect_penalties_of_the_sampler(const std::function<std::unique_ptr<Backend
       for (int r = 0; r < kRows; ++r) ASSERT_EQ(peaks[r].token, chosen[size_t(r)]) << what;
       backend->wait();
       for (int r = 0; r < kRows; ++r) penalised[size_t(r)].tokens.push_back(std::max(0, chosen[size_t(r)]));
-      n_open += expect_the_samplers(peaks, get(*backend, logits), penalised, what + ", ahead");
+      n_open += expect_the_samplers(peaks, backend->watched_scores(), get(*backend, logits), penalised, what + ", ahead");
       if (testing::Test::HasFailure()) return;
     }
     EXPECT_GE(n_changed, 6 * kRows / 4) << "penalties hardly change anything";

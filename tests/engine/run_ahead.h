@@ -36,7 +36,13 @@ inline Seen serve(Engine& engine, const Between& between) {
   for (between(engine, 0); !engine.idle() && n_steps < 5000; between(engine, n_steps)) {
     for (const Event& event : engine.step()) {
       std::string line = fmt::format("{} generated, finish {}, stop {}, error '{}':", event.timing.n_generated, int(event.finish), event.stop_token, event.error);
-      for (const Sampled& s : event.sampled) line += fmt::format(" {}", s.token), seen.tokens[event.id].push_back(s.token);
+      const auto tell = [&](const Sampled& s) {
+        line += fmt::format(" {} {:.5f}", s.token, s.logprob);
+        for (const TokenLogprob& t : s.top) line += fmt::format(" ({} {:.5f})", t.token, t.logprob);
+      };
+      for (const Sampled& s : event.sampled) tell(s), seen.tokens[event.id].push_back(s.token);
+      if (!event.prompt_logprobs.empty()) line += " prompt:";
+      for (const Sampled& s : event.prompt_logprobs) tell(s);
       seen.events[event.id].push_back(std::move(line));
       seen.finish[event.id] = event.finish;
       seen.n_cached[event.id] = event.timing.n_cached;

@@ -104,7 +104,7 @@ TEST_P(RunAhead, WhoSamplesOrWantsProbabilitiesIsServedAsEver) {
   std::vector<Request> requests;
   for (int i = 0; i < 5; ++i) requests.push_back(greedy(text_of(random, 12), 10 + 5 * i));
   requests[0].params.temperature = 0.8f, requests[0].params.seed = 5, requests[0].params.typical_p = 0.9f;
-  requests[1].params.n_logprobs = 2;
+  requests[1].params.logit_bias = {{5, 1.0f}};
   requests[2].n_prompt_logprobs = 1;
   BothWays both = expect_the_same(model.checkpoint(), options(), at_once(requests), "mixed");
   EXPECT_GT(both.ahead_stats.n_ahead, 0) << "those that are left are served ahead";
@@ -158,6 +158,28 @@ TEST_P(RunAhead, TokensDrawnFromAllLogits) {
     EXPECT_GE(alone.ahead_stats.n_ahead, requests[i].params.max_tokens - 2) << "request " << i;
     EXPECT_EQ(alone.ahead_stats.n_left_open, 0);
   }
+}
+
+// The logprobs of tokens that the device chose, and of the prompt's, without a look at a row.
+TEST_P(RunAhead, LogprobsOfWhatTheDeviceChose) {
+  const TinyModel model;
+  std::mt19937 random(14);
+  std::vector<Request> requests;
+  for (int i = 0; i < 8; ++i) {
+    Request& request = requests.emplace_back(greedy(text_of(random, 5 + 3 * i), 20 + i));
+    request.params.n_logprobs = i == 7 ? 200 : i % 4 - 1;          // 200: more than there are tokens
+    if (i % 2) request.params.temperature = 0.9f, request.params.seed = uint64_t(i);
+    if (i % 3 == 0) request.n_prompt_logprobs = i;
+    penalise(request.params, size_t(i));
+  }
+  EngineOptions o = options();
+  for (const int max_batch_tokens : {512, 9}) {                    // prompts whole and in pieces
+    o.max_batch_tokens = max_batch_tokens;
+    const BothWays both = expect_the_same(model.checkpoint(), o, at_once({requests.begin(), requests.begin() + 7}), fmt::format("{} tokens a step", max_batch_tokens));
+    EXPECT_GT(both.ahead_stats.n_ahead, 15);
+  }
+  EXPECT_GT(expect_the_same(model.checkpoint(), options(), at_once({requests[2]}), "alone").ahead_stats.n_ahead, 15);
+  EXPECT_EQ(expect_the_same(model.checkpoint(), options(), at_once({requests[7]}), "more than there are").ahead_stats.n_ahead, 0);
 }
 
 // What the device leaves open is drawn by the host, and nobody sees a difference.

@@ -1,75 +1,24 @@
 // Tokens drawn from rows of logits as the step's Draws say (backend/step.h), in place of the largest, which find_peaks has left there. Two kernels, for a row that is drawn from as a whole:
 // the weights of pieces of a row by a block each, then by a block a row the piece and the token in which the draw lies; or, where top_k or top_p cut, one of the largest,
 // in order. Sums are of doubles in whatever order is quick: what that could decide is left open (backend/draw.h), and the row is the host's.
-#include "backend/draw.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/largest.h"
 #include "cuda/lib/launch.h"
+#include "cuda/lib/weigh.h"
 
 namespace ridge::cuda {
 namespace {
 
-constexpr int kWeighThreads = 256, kPiece = 2048;
-
-// Weights that are summed: of all, or of those that min_p keeps. NaN where rounding decides whether it does, which leaves every sum open.
-struct Weigher {
-  const float* x;
-  double largest, sharpness;
-  float min_p;
-  __device__ double distance(float logit) const { return (double(logit) - largest) * sharpness; }
-  __device__ double operator()(int token) const {
-    const double d = distance(__ldcg(x + token)), weight = exp(d);
-    if (min_p <= 0.0f) return weight;
-    const int kept = is_kept(weight, d, min_p);
-    return kept > 0 ? weight : kept < 0 ? nan("") : 0.0;
-  }
-};
-
 // Only a draw from the whole row is cut by min_p before it is summed: top_p is a share of what there was before.
 __device__ Weigher weigher_of(const float* x, int peak, const Draw& draw) { return {x, double(__ldcg(x + peak)), draw.sharpness, draw.in_order_of_tokens() ? draw.min_p : 0.0f}; }
 
-__device__ bool sums_whole_row(const Draw& draw) { return draw.any() && draw.top_k == 0; }
-
 __global__ void __launch_bounds__(kWeighThreads) weigh_kernel(double* sums, Tensor rows, Choices to) {
-  __shared__ double warp_sums[kWeighThreads / 32];
   follow();
   const int row = blockIdx.y, peak = __ldcg(to.tokens + *to.turn * to.rows + row);
   const Draw& draw = to.draws[row];
-  if (!sums_whole_row(draw) || peak < 0) return;
-  const Weigher weight = weigher_of(reinterpret_cast<const float*>(rows.data + row * rows.stride), peak, draw);
-  const int first = blockIdx.x * kPiece, last = min(first + kPiece, int(rows.cols));
-  double sum = 0;
-#pragma unroll
-  for (int i = first + threadIdx.x; i < first + kPiece; i += kWeighThreads)
-    if (i < last) sum += weight(i);
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
-  __syncthreads();
-  if (threadIdx.x > 0) return;
-  for (int w = 1; w < kWeighThreads / 32; ++w) sum += warp_sums[w];
-  sums[row * gridDim.x + blockIdx.x] = sum;
-}
-
-// Running sums over a block's threads, each with its own included; and of all of them.
-struct Sums { double up_to, all; };
-__device__ Sums running_sums(double own) {
-  __shared__ double warp_sums[32];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    const double before = __shfl_up_sync(0xffffffffu, own, d);
-    if (lane >= d) own += before;
-  }
-  __syncthreads();                                                          // those of the call before have been read
-  if (lane == 31) warp_sums[warp] = own;
-  __syncthreads();
-  double base = 0, all = 0;
-  for (int w = 0; w < kSortThreads / 32; ++w) {
-    if (w == warp) base = all;
-    all += warp_sums[w];
-  }
-  return {base + own, all};
+  if (!draw.any() || draw.top_k > 0 || peak < 0) return;
+  const double sum = weigh_piece(weigher_of(reinterpret_cast<const float*>(rows.data + row * rows.stride), peak, draw), blockIdx.x, int(rows.cols));
+  if (threadIdx.x == 0) sums[row * gridDim.x + blockIdx.x] = sum;
 }
 
 // In the order of tokens: the piece, then the token. Whoever finds it says so; perhaps nobody does.
@@ -80,7 +29,7 @@ __device__ int drawn_in_order(const Weigher& weight, int n, const double* sums, 
   if (threadIdx.x == 0) piece = token = -1;
   double own = 0;
   for (int p = first_piece; p < end_piece; ++p) own += __ldcg(sums + p);
-  const Sums of_pieces = running_sums(own);                                 // and all see that nothing has been found
+  const Sums of_pieces = running_sums<kSortThreads>(own);                                 // and all see that nothing has been found
   const double wanted = u * of_pieces.all, slack = kDrawSlack * of_pieces.all;
   double up_to = of_pieces.up_to - own, own_base = 0;
   for (int p = first_piece; p < end_piece; ++p) {
@@ -97,7 +46,7 @@ __device__ int drawn_in_order(const Weigher& weight, int n, const double* sums, 
   double weights[kEach], in_all = 0;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) in_all += weights[i] = first + i < n ? weight(first + i) : 0.0;
-  up_to = base + (running_sums(in_all).up_to - in_all);
+  up_to = base + (running_sums<kSortThreads>(in_all).up_to - in_all);
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const double before = up_to;
@@ -112,15 +61,11 @@ __device__ int drawn_in_order(const Weigher& weight, int n, const double* sums, 
 __device__ int drawn_of_largest(Key* keys, const Weigher& weight, int n, const double* sums, int n_pieces, const Draw& draw) {
   __shared__ double up_to[TopLogits::kMost];
   __shared__ int token;
-  double total = 0;
-  if (draw.top_k == 0) {
-    for (int p = threadIdx.x; p < n_pieces; p += kSortThreads) total += __ldcg(sums + p);
-    total = running_sums(total).all;
-  }
+  const double total = draw.top_k == 0 ? sum_of_pieces<kSortThreads>(sums, n_pieces) : 0.0;
   const int n_found = largest_in_order(keys, weight.x, n), n_listed = draw.top_k > 0 ? min(draw.top_k, n_found) : n_found, i = threadIdx.x;
   if (n_listed <= 0) return -1;
   const double distance = i < n_listed ? weight.distance(number_in(keys[i])) : 0.0, own = i < n_listed ? exp(distance) : 0.0;
-  const Sums of_listed = running_sums(own);
+  const Sums of_listed = running_sums<kSortThreads>(own);
   if (i < n_listed) up_to[i] = of_listed.up_to;
   const int kept = i < n_listed ? is_kept(own, distance, draw.min_p) : 0;
   const int n_kept = __syncthreads_count(kept > 0), n_unsure = __syncthreads_count(kept < 0);
@@ -149,17 +94,15 @@ __global__ void __launch_bounds__(kSortThreads) draw_kernel(const double* sums, 
   to.tokens[at] = token;
 }
 
-int n_pieces_of(const Tensor& rows) { return int((rows.cols + kPiece - 1) / kPiece); }
-
 }  // namespace
 
-int64_t draw_scratch_bytes(const Tensor& rows) { return rows.rows * n_pieces_of(rows) * int64_t(sizeof(double)); }
+int64_t draw_scratch_bytes(const Tensor& rows) { return rows.rows * pieces_of(rows.cols) * int64_t(sizeof(double)); }
 
 void draw(const Tensor& rows, std::byte* scratch, const Launch& l) {
   if (rows.rows == 0) return;
   double* const sums = reinterpret_cast<double*>(scratch);
-  launch_kernel(weigh_kernel, dim3(n_pieces_of(rows), rows.rows), kWeighThreads, 0, l.stream, sums, rows, l.choices);
-  launch_kernel(draw_kernel, rows.rows, kSortThreads, 0, l.stream, static_cast<const double*>(sums), n_pieces_of(rows), rows, l.choices);
+  launch_kernel(weigh_kernel, dim3(pieces_of(rows.cols), rows.rows), kWeighThreads, 0, l.stream, sums, rows, l.choices);
+  launch_kernel(draw_kernel, rows.rows, kSortThreads, 0, l.stream, static_cast<const double*>(sums), pieces_of(rows.cols), rows, l.choices);
 }
 
 }  // namespace ridge::cuda

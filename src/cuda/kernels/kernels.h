@@ -31,6 +31,7 @@ struct Choices {
   const int32_t* turn;                       // 0 or 1
   int32_t* tokens;                           // [2][rows]; null: nobody watches
   Peak* peaks;                               // [2][rows], where the host reads it
+  Score* scores;                             // the same, of steps that have some; null before the first of them
   const Draw* draws;                         // by row, in the step's block
   const TokenCount* counts;                  // the same: the lists of their penalties
   float* unpenalised;                        // [rows], then by count: logits that penalties change, as they were
@@ -85,7 +86,9 @@ void unpenalise(const Tensor& rows, const Launch& launch);
 void find_peaks(const Tensor& rows, std::byte* state, const Launch& launch);
 // Then what the step's Draws choose, in its place; token -1 where that is left open.
 void draw(const Tensor& rows, std::byte* scratch, const Launch& launch);
-int64_t draw_scratch_bytes(const Tensor& rows);
+// And the Scores of rows that ask for them, whose logits are the model's own.
+void score(const Tensor& rows, std::byte* scratch, const Launch& launch);
+int64_t draw_scratch_bytes(const Tensor& rows);                                      // of either
 void find_top(TopLogits* top, const Tensor& rows, const Launch& launch);
 // tiles: its input, if it lies there already. residual, where gemm_takes() an op of one weight: x += out of a norm that follows, in place of out.
 void matmul(const Matmul& op, std::byte* tiles, const AddNorm* residual, const Launch& launch);
