@@ -61,6 +61,11 @@ class Backend {
   // for it and before the next. Draws by more than TopLogits::kMost of top_k are not made here. Null: not offered here.
   virtual const Peak* watch_peaks(const Tensor& logits) { return (void)logits, nullptr; }
 
+  // Where peaks are watched: a step some of whose rows have masks chooses when these are there, between its submit() and its wait(), and no other is submitted meanwhile.
+  // By logit row: token t may be chosen where bit t % 32 of word t / 32 is set; empty: all.
+  using Masks = std::span<const std::span<const uint32_t>>;
+  virtual void give_masks(Masks masks) { (void)masks; }
+
   // Where peaks are watched: the Scores of the rows that ask for one and chose, or named, a token; by row, read when and as long as peaks are. Null: nobody asked.
   virtual const Score* watched_scores() const { return nullptr; }
 

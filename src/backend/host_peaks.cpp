@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "backend/draw.h"
 #include "base/check.h"
@@ -121,8 +122,22 @@ void HostPeaks::submitted(const Step& step) {
   n_under_way_++;
   turn_ = 1 - turn_;
   scores_[turn_].assign(step.scores() ? size_t(step.n_logits()) : 0, {});
+  if (step.waits()) waits_ = &step;
+  else choose(step, {});
+}
+
+void HostPeaks::give_masks(Backend::Masks masks) {
+  CHECK(waits_);
+  choose(*std::exchange(waits_, nullptr), masks);
+}
+
+void HostPeaks::choose(const Step& step, Backend::Masks masks) {
   for (int r = 0; r < step.n_logits(); ++r) {
     float* const row = logits_.f32(r);
+    const std::span<const uint32_t> allowed = step.draw_of()[r].masked ? masks[size_t(r)] : std::span<const uint32_t>{};
+    if (!allowed.empty()) unmasked_.assign(row, row + logits_.cols);
+    for (int64_t i = 0; !allowed.empty() && i < logits_.cols; ++i)
+      if (!(allowed[size_t(i / 32)] >> i % 32 & 1)) row[i] = -INFINITY;
     penalise(unpenalised_, row, step, r);
     Peak& peak = found_[turn_][r] = peak_of(row, logits_.cols);
     if (const Draw& draw = step.draw_of()[r]; draw.any() && peak.token >= 0) {
@@ -130,6 +145,7 @@ void HostPeaks::submitted(const Step& step) {
       peak = token < 0 ? Peak{-1, 0.0f} : Peak{token, row[token]};
     }
     for (const Peak& was : unpenalised_) row[was.token] = was.logit;
+    if (!allowed.empty()) std::copy(unmasked_.begin(), unmasked_.end(), row);
     const Draw& draw = step.draw_of()[r];
     const int32_t token = draw.scored >= 0 ? draw.scored : peak.token;
     if (draw.scores() && token >= 0) scores_[turn_][size_t(r)] = score_of(row, logits_.cols, token, draw.n_logprobs);

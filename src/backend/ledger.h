@@ -35,6 +35,7 @@ class Ledger : public Backend {
   bool works_alone() const override { return mode_ == Mode::count && inner_.works_alone(); }
   void download(void* host, const Tensor& t) override { inner_.download(host, t); }
   const Peak* watch_peaks(const Tensor& logits) override { return inner_.watch_peaks(logits); }
+  void give_masks(Masks masks) override { inner_.give_masks(masks); }
   const Score* watched_scores() const override { return inner_.watched_scores(); }
   const TopLogits* top_logits(const Tensor& rows) override { return inner_.top_logits(rows); }
 

@@ -8,7 +8,7 @@
 
 namespace ridge {
 
-static_assert(std::is_trivially_copyable_v<StepSeq> && std::is_trivially_copyable_v<Draw> && sizeof(Draw) == 64 && sizeof(TokenCount) == 8);
+static_assert(std::is_trivially_copyable_v<StepSeq> && std::is_trivially_copyable_v<Draw> && sizeof(Draw) == 72 && sizeof(TokenCount) == 8);
 
 float penalised(float logit, const Penalties& penalties, bool is_recent, int n_generated) {
   if (is_recent) logit = logit > 0 ? logit / penalties.repetition : logit * penalties.repetition;
@@ -67,6 +67,7 @@ void Step::set_draw(int logit_row, const Draw& draw) {
   if (draw.any()) head().draws = 1;
   if (draw.penalties.any()) head().penalises = 1;
   if (draw.scores()) head().scores = 1;
+  if (draw.masked) head().waits = 1;
 }
 
 void Step::set_token(int row, int32_t token) {

@@ -62,6 +62,8 @@ struct Draw {
   Penalties penalties;
   int32_t n_logprobs = -1;                   // 0 or more: the row has a Score (backend.h), with as many of the likeliest as this, TopLogits::kMost at most
   int32_t scored = -1;                       // of this token; -1: of the one that it chooses
+  int32_t masked = 0;                        // 1: it chooses among the tokens of a mask, which comes later (Backend::give_masks)
+  int32_t unused = 0;
   constexpr bool any() const { return sharpness > 0.0; }
   constexpr bool scores() const { return n_logprobs >= 0; }
   constexpr bool in_order_of_tokens() const { return top_k == 0 && top_p >= 1.0f; }
@@ -109,6 +111,7 @@ class Step {
   bool draws() const { return head().draws; }                         // some row is drawn from
   bool penalises() const { return head().penalises; }                 // some row has penalties
   bool scores() const { return head().scores; }                       // some row has a Score
+  bool waits() const { return head().waits; }                         // some row has a mask
   std::span<const Draw> draw_of() const { return {at<Draw>(draws_), size_t(n_logits())}; }        // by logit row
   const int32_t* pages() const { return at<int32_t>(pages_); }
   std::span<const TokenCount> counts() const { return {at<TokenCount>(counts_), size_t(n_counts())}; }
@@ -125,7 +128,7 @@ class Step {
   const TokenCount* counts_at(const std::byte* base) const { return reinterpret_cast<const TokenCount*>(base + counts_); }
 
  private:
-  struct Head { int32_t n_tokens, n_seqs, n_logits, n_pages, n_rope_rows, page_size, draws, n_counts, penalises, scores; };
+  struct Head { int32_t n_tokens, n_seqs, n_logits, n_pages, n_rope_rows, page_size, draws, n_counts, penalises, scores, waits; };
   Head& head() { return *reinterpret_cast<Head*>(block_.data()); }
   const Head& head() const { return *reinterpret_cast<const Head*>(block_.data()); }
   template <class T> T* at(int64_t offset) { return reinterpret_cast<T*>(block_.data() + offset); }

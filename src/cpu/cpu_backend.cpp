@@ -107,6 +107,7 @@ class CpuBackend : public Backend {
   }
   void wait() override { peaks_.waited(); }
   const Peak* watch_peaks(const Tensor& logits) override { return peaks_.watch(logits); }
+  void give_masks(Masks masks) override { peaks_.give_masks(masks); }
   const Score* watched_scores() const override { return peaks_.scores(); }
 
   void download(void* host, const Tensor& tensor) override {

@@ -55,6 +55,7 @@ class CudaBackend final : public Backend {
     weights_.reset();
     drop_graphs();
     for (void* p : device_blocks_) cudaFree(p);
+    if (pinned_masks_) cudaFreeHost(pinned_masks_);
     if (launch_.choices.peaks) cudaFreeHost(launch_.choices.peaks);
     if (launch_.choices.scores) cudaFreeHost(launch_.choices.scores);
     if (top_) cudaFreeHost(top_);
@@ -146,11 +147,17 @@ class CudaBackend final : public Backend {
     launch_.n_few_rows = few_bucket;
     launch_.even = 2 * in_all >= longest_context * step.n_seqs();
     launch_.max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - kSharedForOthers;
+    waits_ = step.waits() && launch_.choices.tokens;
+    if (waits_ && !pinned_masks_) {
+      CUDA_TRY(cudaMallocHost(&pinned_masks_, watched_.rows * mask_words() * 4));
+      masks_ = reinterpret_cast<uint32_t*>(allocate(watched_.rows * mask_words() * 4));
+    }
+    launch_.choices.masks = waits_ ? masks_ : nullptr;
     scores_ = step.scores() && launch_.choices.tokens;
     if (scores_ && !launch_.choices.scores) CUDA_TRY(cudaMallocHost(&launch_.choices.scores, 2 * launch_.choices.rows * sizeof(Score)));      // the kernel writes it where it lies
     draws_ = step.draws() && launch_.choices.tokens;
     penalises_ = step.penalises() && launch_.choices.tokens;
-    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket, launch_.even, launch_.single_rows, draws_, penalises_, scores_, turn_};
+    key_ = {step.n_tokens(), step.n_logits(), longest, few_bucket, launch_.even, launch_.single_rows, draws_, penalises_, scores_, waits_, turn_};
     ops_.clear();
     // A graph of this shape starts at once, while the host still names the ops; submit() sees whether they are the captured ones.
     const auto known = graphs_.find(key_);
@@ -179,7 +186,7 @@ class CudaBackend final : public Backend {
       if (capture) CUDA_TRY(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
       if (options_.blocking) launch_all(ops_, launch_, [this](size_t first, size_t n) { await([&] { return place_of(ops_, first, n); }); });
       else launch_all(ops_, launch_);
-      if (chooses) choose();
+      if (chooses && !waits_) choose();
       if (capture) {
         cudaGraph_t graph;
         Graph made{.print = print};
@@ -197,6 +204,19 @@ class CudaBackend final : public Backend {
     CUDA_TRY(cudaEventRecord(turns_[turn_].done, stream_));
     CUDA_TRY(cudaGetLastError());
     n_under_way_++;
+  }
+
+  // Where a step waits for masks, its graph ends with the logits.
+  void give_masks(Masks masks) override {
+    CHECK(waits_ && n_under_way_ == 1);
+    CHECK_GE(int64_t(masks.size()), n_logits_);
+    for (int row = 0; row < n_logits_; ++row)
+      if (!masks[size_t(row)].empty()) std::memcpy(pinned_masks_ + row * mask_words(), masks[size_t(row)].data(), mask_words() * 4);
+      else std::memset(pinned_masks_ + row * mask_words(), 0xff, mask_words() * 4);
+    CUDA_TRY(cudaMemcpyAsync(masks_, pinned_masks_, n_logits_ * mask_words() * 4, cudaMemcpyHostToDevice, stream_));
+    choose();
+    CUDA_TRY(cudaEventRecord(turns_[turn_].done, stream_));
+    CUDA_TRY(cudaGetLastError());
   }
 
   void wait() override {
@@ -264,8 +284,8 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // Tokens, logit rows, context bucket, rows of sequences with few, even contexts, single rows, whether it draws, has penalties, has scores; its turn (a graph keeps addresses).
-  using Key = std::tuple<int, int, int, int, bool, bool, bool, bool, bool, int>;
+  // Tokens, logit rows, context bucket, rows of sequences with few, even contexts, single rows, whether it draws, has penalties, scores, masks; its turn (a graph keeps addresses).
+  using Key = std::tuple<int, int, int, int, bool, bool, bool, bool, bool, bool, int>;
   // What steps use by turns: the block that is copied to the device, the events of that and of its end, how many rows it chooses from, and whether some have scores.
   struct Turn { std::byte *pinned_step = nullptr, *device_step = nullptr; cudaEvent_t copied = nullptr, done = nullptr; int n_peaks = 0; bool scores = false; };
   struct Graph { cudaGraphExec_t exec = nullptr; uint64_t print = 0; };      // print: of the ops it was captured from
@@ -277,6 +297,8 @@ class CudaBackend final : public Backend {
     if (status == cudaSuccess) status = cudaGetLastError();
     if (status != cudaSuccess) fail("CUDA fault in {}: {}", name(), text_of(status));
   }
+
+  int64_t mask_words() const { return (watched_.cols + 31) / 32; }
 
   // Tokens for the next step. A shape of step has the same kernels, whichever of its rows they have work in.
   void choose() {
@@ -343,7 +365,8 @@ class CudaBackend final : public Backend {
   std::byte *peak_state_ = nullptr, *draw_scratch_ = nullptr;
   std::vector<Peak> peaks_;                                                  // of the step that was waited for last
   const Score* watched_scores_ = nullptr;                                    // the same; null: it has none
-  bool draws_ = false, penalises_ = false, scores_ = false;                  // the step that was begun last
+  uint32_t *pinned_masks_ = nullptr, *masks_ = nullptr;                      // [logit row][mask_words()], from the first step that waits for masks on
+  bool draws_ = false, penalises_ = false, scores_ = false, waits_ = false;                  // the step that was begun last
   TopLogits* top_ = nullptr;                                                 // pinned
   int64_t n_top_rows_ = 0;
   int n_logits_ = 0;

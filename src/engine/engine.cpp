@@ -27,6 +27,7 @@ std::vector<Event> Engine::step() {
   }
   s.run_ahead();
   s.masks.wait();
+  if (flight.is_under_way && flight.step.waits()) s.give_masks(flight);
   s.land(flight);
   s.find_top_logits(flight);
   s.collect(events, flight);

@@ -50,9 +50,12 @@ struct Engine::State {
   void look_at_row(Sequence& sequence, const Step& step, int position, int logit_row);
   Event next_token(Sequence& sequence, const Step& step, int logit_row, const std::optional<Sampled>& decided);
   bool needs_no_host(const Sequence& sequence) const;
+  bool is_masked(const Sequence& sequence) const;
   bool takes_the_largest(const Sequence& sequence) const;
   bool is_chosen_by_device(const Sequence& sequence, const Step& step, int logit_row) const;
   void find_top_logits(const Flight& flight);
+  void give_masks(const Flight& flight);
+  void find_banned(const Sequence& sequence);
   SampleInput input_of(Sequence& sequence);
   std::optional<Sampled> scored_by_device(const Step& step, int logit_row, int n_logprobs, int32_t token) const;
   std::optional<Sampled> decide(Sequence& sequence, const Step& step, int logit_row);

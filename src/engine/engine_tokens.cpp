@@ -74,11 +74,14 @@ void Engine::State::look_at_row(Sequence& sequence, const Step& step, int positi
   sequence.prompt_logprobs.push_back(score_of(logits, sequence.tokens[position + 1], sequence.n_prompt_logprobs));
 }
 
-// Whether its row need not come to the host: nothing changes its logits but penalties, and nobody wants to see them.
+// Whether its row need not come to the host: nothing changes its logits but masks and penalties, and nobody wants to see them.
 bool Engine::State::needs_no_host(const Sequence& sequence) const {
   const SamplingParams& p = sequence.params;
-  return !sequence.wants_its_logits && !sequence.filter && p.n_logprobs <= std::min(TopLogits::kMost, model->n_vocab) && p.logit_bias.empty() && p.dry_multiplier == 0.0f && sequence.n_generated() >= p.min_tokens;
+  return !sequence.wants_its_logits && p.n_logprobs <= std::min(TopLogits::kMost, model->n_vocab) && p.logit_bias.empty() && p.dry_multiplier == 0.0f;
 }
+
+// Whether some tokens may not come next.
+bool Engine::State::is_masked(const Sequence& sequence) const { return sequence.filter || sequence.n_generated() < sequence.params.min_tokens; }
 
 bool Engine::State::takes_the_largest(const Sequence& sequence) const { return sequence.params.greedy() && needs_no_host(sequence); }
 
@@ -86,7 +89,7 @@ bool Engine::State::takes_the_largest(const Sequence& sequence) const { return s
 bool Engine::State::is_chosen_by_device(const Sequence& sequence, const Step& step, int logit_row) const {
   const Draw& draw = step.draw_of()[logit_row];
   const bool is_penalised = !sequence.params.penalties().any() || draw.penalties.any();
-  return peaks && !sequence.wants_its_logits && is_penalised && draw.n_logprobs == sequence.params.n_logprobs && (draw.any() || takes_the_largest(sequence));
+  return peaks && !sequence.wants_its_logits && is_penalised && draw.n_logprobs == sequence.params.n_logprobs && bool(draw.masked) == is_masked(sequence) && (draw.any() || takes_the_largest(sequence));
 }
 
 // Where the device has not chosen, it can pick out the largest logits, from which most requests are sampled.
@@ -102,13 +105,44 @@ void Engine::State::find_top_logits(const Flight& flight) {
   tops = wanted ? ledger.top_logits(workspace.logits.slice_rows(0, flight.step.n_logits())) : nullptr;
 }
 
+// To the device that chooses: filters' masks without what would end an answer too early. Nothing is allowed where a filter failed, so that its row comes to the host, to its words for it.
+void Engine::State::give_masks(const Flight& flight) {
+  const size_t n_words = (size_t(model->n_vocab) + 31) / 32;
+  std::vector<std::span<const uint32_t>> by_row(size_t(flight.step.n_logits()));
+  std::vector<std::vector<uint32_t>> own;                         // those that are not the worker's as they are
+  own.reserve(by_row.size());
+  for (size_t i = 0; i < flight.plan.grants.size(); ++i) {
+    const Sequence* const sequence = flight.plan.grants[i].sequence;
+    const int row = flight.step.last_logit_row(flight.step.seqs()[i]);
+    if (!sequence || row < 0 || !flight.step.draw_of()[row].masked) continue;
+    std::span<const uint32_t>& mask = by_row[size_t(row)];
+    try {
+      if (sequence->filter) mask = masks.mask_of(sequence->filter.get());
+    } catch (...) {
+      mask = own.emplace_back(n_words, 0u);
+      continue;
+    }
+    find_banned(*sequence);
+    if (banned.empty()) continue;
+    std::vector<uint32_t>& words = own.emplace_back(mask.begin(), mask.end());
+    words.resize(n_words, ~0u);
+    for (const int32_t token : banned) words[size_t(token / 32)] &= ~(1u << token % 32);
+    mask = words;
+  }
+  ledger.give_masks(by_row);
+}
+
+// What would end the answer before min_tokens.
+void Engine::State::find_banned(const Sequence& sequence) {
+  banned.clear();
+  if (sequence.n_generated() >= sequence.params.min_tokens) return;
+  banned = eos_ids;
+  banned.insert(banned.end(), sequence.params.stop_token_ids.begin(), sequence.params.stop_token_ids.end());
+}
+
 SampleInput Engine::State::input_of(Sequence& sequence) {
   const SamplingParams& params = sequence.params;
-  banned.clear();
-  if (sequence.n_generated() < params.min_tokens) {
-    banned = eos_ids;
-    banned.insert(banned.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
-  }
+  find_banned(sequence);
   return {.params = params, .history = sequence.tokens, .n_prompt = sequence.n_prompt, .seed = sequence.seed, .counter = uint64_t(sequence.n_generated()), .banned = banned,
           .allowed = sequence.filter ? masks.mask_of(sequence.filter.get()) : std::span<const uint32_t>{}, .mirostat_mu = &sequence.mirostat_mu};
 }

@@ -63,8 +63,10 @@ void MaskWorker::wait() {
 }
 
 std::span<const uint32_t> MaskWorker::mask_of(const TokenFilter* filter) {
-  while (next_ < jobs_.size() && jobs_[next_].filter != filter) ++next_;
-  CHECK_LT(next_, jobs_.size());
+  for (size_t n_seen = 0; next_ == jobs_.size() || jobs_[next_].filter != filter; ++n_seen) {
+    CHECK_LE(n_seen, jobs_.size());
+    next_ = next_ < jobs_.size() ? next_ + 1 : 0;
+  }
   if (jobs_[next_].thrown) std::rethrow_exception(jobs_[next_].thrown);
   return jobs_[next_].restricts ? words_of(next_) : std::span<uint32_t>{};
 }

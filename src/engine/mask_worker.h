@@ -24,7 +24,7 @@ class MaskWorker {
   void add(TokenFilter* filter) { jobs_.push_back({filter}); }
   void begin();                              // starts on what was added
   void wait();                               // until all of it is done
-  // The mask of a filter that was added, in the order of adding; empty when everything is allowed. Throws what the filter threw.
+  // The mask of a filter that was added, found soonest in the order of adding; empty when everything is allowed. Throws what the filter threw.
   std::span<const uint32_t> mask_of(const TokenFilter* filter);
 
  private:

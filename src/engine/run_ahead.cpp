@@ -42,7 +42,7 @@ void Engine::State::run_ahead() {
 
 // Whether it has caught up with its tokens, and the host need not see more of the step under way than what its last row chose.
 bool Engine::State::may_go_on_unseen(const Sequence& sequence, const Step& step, const StepSeq& rows) const {
-  return rows.n_context == sequence.n_known() && is_chosen_by_device(sequence, step, step.last_logit_row(rows)) &&
+  return rows.n_context == sequence.n_known() && !is_masked(sequence) && is_chosen_by_device(sequence, step, step.last_logit_row(rows)) &&
          !sequence.wants_all_logits && !sequence.wants_embedding && sequence.n_prompt_logprobs < 0 && (ends_with_next_token(sequence) || model->rope_class(sequence.n_known() + 1) == sequence.track.rope_class);
 }
 
@@ -75,6 +75,7 @@ void Engine::State::write_draws(Flight& flight) const {
     if (!penalties) continue;                          // the host will apply them
     draw.penalties = *penalties;
     draw.n_logprobs = p.n_logprobs;
+    draw.masked = is_masked(sequence);
     step.set_draw(step.last_logit_row(rows), draw);
   }
 }

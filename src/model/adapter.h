@@ -70,6 +70,7 @@ class AdaptedBackend : public Backend {
   bool needs_all_rows() const override { return watching_ || !runs_.empty(); }
   void download(void* host, const Tensor& tensor) override { inner_.download(host, tensor); }
   const Peak* watch_peaks(const Tensor& logits) override { return inner_.watch_peaks(logits); }
+  void give_masks(Masks masks) override { inner_.give_masks(masks); }
   const Score* watched_scores() const override { return inner_.watched_scores(); }
 
  private:

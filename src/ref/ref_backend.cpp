@@ -69,6 +69,7 @@ class RefBackend : public Backend {
   }
   void wait() override { peaks_.waited(); }
   const Peak* watch_peaks(const Tensor& logits) override { return peaks_.watch(logits); }
+  void give_masks(Masks masks) override { peaks_.give_masks(masks); }
   const Score* watched_scores() const override { return peaks_.scores(); }
 
   void download(void* host, const Tensor& tensor) override {

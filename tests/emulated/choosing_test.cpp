@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 
 #include "cuda/kernels/kernels.h"
 #include "sample/random_logits.h"
@@ -34,6 +35,16 @@ class Choosing {
     }
   }
 
+  void mask(int row, std::vector<uint32_t> allowed) {
+    const size_t n_words = size_t(n_vocab_ + 31) / 32;
+    masks_.resize(sequences_.size() * n_words, 0xdeadbeefu);
+    std::copy(allowed.begin(), allowed.end(), masks_.begin() + int64_t(row) * int64_t(n_words));
+    allowed_[row] = std::move(allowed);
+    Draw draw = step_.draw_of()[size_t(row)];
+    draw.masked = 1;
+    step_.set_draw(row, draw);
+  }
+
   // As cuda_backend.cpp does it.
   std::vector<Peak> choose() {
     const int n = int(sequences_.size());
@@ -48,7 +59,7 @@ class Choosing {
     const std::byte* const block = step_.block().data();
     Launch l{};
     l.step = step_.view_at(block);
-    l.choices = {.turn = &turn, .tokens = tokens.data(), .peaks = peaks.data(), .scores = scores.data(), .draws = step_.draws_at(block), .counts = step_.counts_at(block), .unpenalised = unpenalised.data(), .rows = n};
+    l.choices = {.turn = &turn, .tokens = tokens.data(), .peaks = peaks.data(), .scores = scores.data(), .draws = step_.draws_at(block), .counts = step_.counts_at(block), .masks = masks_.empty() ? nullptr : masks_.data(), .unpenalised = unpenalised.data(), .rows = n};
     l.n_sms = 132;
     const std::vector<float> before = logits_;
     penalise(rows, l);
@@ -71,7 +82,8 @@ class Choosing {
   Sampled sampled(int r) const {
     const Sequence& s = sequences_[size_t(r)];
     std::vector<float> row = row_of(r);
-    return Sampler(n_vocab_).sample(row, {.params = s.params, .history = s.tokens, .n_prompt = s.n_prompt, .seed = s.seed, .counter = uint64_t(s.n_generated())});
+    const auto allowed = allowed_.find(r);
+    return Sampler(n_vocab_).sample(row, {.params = s.params, .history = s.tokens, .n_prompt = s.n_prompt, .seed = s.seed, .counter = uint64_t(s.n_generated()), .allowed = allowed == allowed_.end() ? std::span<const uint32_t>{} : allowed->second});
   }
 
   std::vector<Score> scores;                 // by row, after choose()
@@ -80,6 +92,8 @@ class Choosing {
   int n_vocab_;
   std::vector<float> logits_;
   std::vector<Sequence> sequences_;
+  std::vector<uint32_t> masks_;
+  std::map<int, std::vector<uint32_t>> allowed_;
   Step step_;
 };
 
@@ -172,6 +186,44 @@ TEST(Choosing, AFlatRow) {
   const std::vector<Peak> chosen = choosing.choose();
   for (size_t r = 0; r < 3; ++r) EXPECT_EQ(chosen[r].token, choosing.sampled(int(r)).token) << r;
   for (size_t r = 3; r < 6; ++r) EXPECT_EQ(chosen[r].token, -1) << r;
+}
+
+// Only what a mask allows is chosen, in the model's own proportions; scores are of all.
+TEST(Choosing, AmongWhatMasksAllow) {
+  int n_open = 0;
+  for (const int n_vocab : {1000, 5003}) {
+    std::vector<std::vector<float>> rows;
+    std::vector<Sequence> sequences;
+    for (uint64_t r = 0; r < 15; ++r) {
+      rows.push_back(random_logits(n_vocab, uint32_t(r), 3.0f));
+      const SamplingParams ways[] = {{.temperature = 0}, {.temperature = 1}, {.temperature = 1, .top_k = 40}, {.temperature = 0.7f, .top_p = 0.9f, .n_logprobs = 3}, {.temperature = 1, .min_p = 0.1f, .repetition_penalty = 1.3f}};
+      sequences.push_back(sequence_of(ways[r % 5], r, n_vocab));
+    }
+    Choosing choosing(rows, std::move(sequences));
+    for (int r = 0; r < 14; ++r) {
+      std::vector<uint32_t> allowed(size_t(n_vocab + 31) / 32);
+      if (r < 5) std::fill(allowed.begin(), allowed.end(), ~0u), allowed[3] = 0;        // nearly all
+      else if (r < 10) allowed[5] = 0x00010001u, allowed.back() = 1;                    // three
+      else allowed[9] = 0x80000000u;                                                    // one
+      if (r == 13) std::fill(allowed.begin(), allowed.end(), 0u);                       // none
+      choosing.mask(r, std::move(allowed));
+    }
+    const std::vector<Peak> chosen = choosing.choose();
+    for (int r = 0; r < 15; ++r) {
+      if (r == 13) {
+        EXPECT_FALSE(chosen[size_t(r)].token >= 0 && std::isfinite(chosen[size_t(r)].logit));
+        continue;
+      }
+      const Sampled sampled = choosing.sampled(r);
+      if (chosen[size_t(r)].token < 0 && r % 5 == 3) {
+        n_open++;
+        continue;
+      }
+      EXPECT_EQ(chosen[size_t(r)].token, sampled.token) << n_vocab << " tokens, row " << r;
+      if (r % 5 == 3) EXPECT_NEAR(score_of(choosing.scores[size_t(r)], sampled.token, 3).value().logprob, sampled.logprob, 1e-6);
+    }
+  }
+  EXPECT_LT(n_open, 2);
 }
 
 // Scores are those of the row as the model made it, whatever penalties did to it meanwhile, of the token that was chosen or of one that was named.

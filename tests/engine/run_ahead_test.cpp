@@ -182,6 +182,59 @@ TEST_P(RunAhead, LogprobsOfWhatTheDeviceChose) {
   EXPECT_EQ(expect_the_same(model.checkpoint(), options(), at_once({requests[7]}), "more than there are").ahead_stats.n_ahead, 0);
 }
 
+// Multiples of one number after multiples of another, n of them; or one that fails.
+class Multiples : public TokenFilter {
+ public:
+  Multiples(int a, int b, int n) : factors_{a, b}, n_left_(n) {}
+  bool restrict(std::span<uint32_t> mask) override {
+    const int factor = factors_[n_accepted_ % 2];
+    if (factor == 0) fail("a filter that fails");
+    for (int t = 0; t < TinyModel::kVocab; ++t)
+      if (t % factor) mask[size_t(t / 32)] &= ~(1u << t % 32);
+    return factor > 1;
+  }
+  void accept(int32_t token) override {
+    EXPECT_EQ(token % factors_[n_accepted_ % 2], 0);
+    n_accepted_++, n_left_--;
+  }
+  bool done() const override { return n_left_ == 0; }
+
+ private:
+  int factors_[2];
+  int n_accepted_ = 0, n_left_;
+};
+
+// Masks come when the step is under way; those who have none run ahead once they are alone.
+TEST_P(RunAhead, TokensAmongThoseThatMasksAllow) {
+  const TinyModel model;
+  const auto requests = [](bool banned) {
+    std::mt19937 random(15);
+    std::vector<Request> made;
+    for (int i = 0; i < 10; ++i) {
+      Request& request = made.emplace_back(greedy(text_of(random, 5 + 3 * i), i == 9 ? 45 : 18 + i));
+      SamplingParams& p = request.params;
+      if (i % 2) p.temperature = 0.9f, p.seed = uint64_t(i);
+      if (i % 3 == 2) p.top_k = 30;
+      if (i == 4) p.n_logprobs = 2;
+      penalise(p, size_t(i));
+      if (i < 6 && !banned) request.filter = std::make_shared<Multiples>(1 + i, i == 5 ? 0 : 1 + i % 2, 12 + i);      // the sixth fails with its second token
+      if (i >= 6 || banned) p.min_tokens = 10 + i, p.stop_token_ids = {10, 20, 30, 40, 50, 60}, p.ignore_eos = false;
+    }
+    return made;
+  };
+  for (const bool banned : {false, true}) {
+    const BothWays both = expect_the_same(model.checkpoint(), options(), [&](Engine& engine, int n_steps) {
+      if (n_steps == 0) at_once(requests(banned))(engine, 0);
+    }, banned ? "banned" : "masked");
+    EXPECT_GT(both.ahead_stats.n_ahead, 10);
+    EXPECT_EQ(both.ahead_stats.n_left_open, banned ? 0 : 1) << "the filter that fails";
+    if (!banned) {
+      EXPECT_EQ(both.ahead.finish.at(6), FinishReason::error);
+      EXPECT_EQ(both.ahead.tokens.at(5).size(), 16u);
+    }
+  }
+}
+
 // What the device leaves open is drawn by the host, and nobody sees a difference.
 TEST_P(RunAhead, DrawsThatAreLeftOpen) {
   const TinyModel model(Json{{"vocab_size", 4000}});

@@ -10,14 +10,14 @@ namespace ridge::cuda {
 namespace {
 
 // Only a draw from the whole row is cut by min_p before it is summed: top_p is a share of what there was before.
-__device__ Weigher weigher_of(const float* x, int peak, const Draw& draw) { return {x, double(__ldcg(x + peak)), draw.sharpness, draw.in_order_of_tokens() ? draw.min_p : 0.0f}; }
+__device__ Weigher weigher_of(const LogitRow& x, int peak, const Draw& draw) { return {x, double(x(peak)), draw.sharpness, draw.in_order_of_tokens() ? draw.min_p : 0.0f}; }
 
 __global__ void __launch_bounds__(kWeighThreads) weigh_kernel(double* sums, Tensor rows, Choices to) {
   follow();
   const int row = blockIdx.y, peak = __ldcg(to.tokens + *to.turn * to.rows + row);
   const Draw& draw = to.draws[row];
   if (!draw.any() || draw.top_k > 0 || peak < 0) return;
-  const double sum = weigh_piece(weigher_of(reinterpret_cast<const float*>(rows.data + row * rows.stride), peak, draw), blockIdx.x, int(rows.cols));
+  const double sum = weigh_piece(weigher_of(logit_row(rows, row, to), peak, draw), blockIdx.x, int(rows.cols));
   if (threadIdx.x == 0) sums[row * gridDim.x + blockIdx.x] = sum;
 }
 
@@ -62,7 +62,8 @@ __device__ int drawn_of_largest(Key* keys, const Weigher& weight, int n, const d
   __shared__ double up_to[TopLogits::kMost];
   __shared__ int token;
   const double total = draw.top_k == 0 ? sum_of_pieces<kSortThreads>(sums, n_pieces) : 0.0;
-  const int n_found = largest_in_order(keys, weight.x, n), n_listed = draw.top_k > 0 ? min(draw.top_k, n_found) : n_found, i = threadIdx.x;
+  // Without -inf, which masks leave more of than there is room for.
+  const int n_found = largest_in_order(keys, weight.x, n, ordered(-INFINITY) + 1), n_listed = draw.top_k > 0 ? min(draw.top_k, n_found) : n_found, i = threadIdx.x;
   if (n_listed <= 0) return -1;
   const double distance = i < n_listed ? weight.distance(number_in(keys[i])) : 0.0, own = i < n_listed ? exp(distance) : 0.0;
   const Sums of_listed = running_sums<kSortThreads>(own);
@@ -70,7 +71,7 @@ __device__ int drawn_of_largest(Key* keys, const Weigher& weight, int n, const d
   const int kept = i < n_listed ? is_kept(own, distance, draw.min_p) : 0;
   const int n_kept = __syncthreads_count(kept > 0), n_unsure = __syncthreads_count(kept < 0);
   if (i == 0) {
-    const bool is_all = draw.top_k > 0 || n_listed == n;
+    const bool is_all = draw.top_k > 0 || n_found < TopLogits::kMost || n_found == n;
     const SortedWeights sorted{.up_to = up_to, .n_listed = n_listed, .n_kept = n_kept, .is_all = is_all, .total = is_all ? of_listed.all : total};
     const int place = n_unsure > 0 || n_kept == 0 ? -1 : place_drawn(sorted, draw);
     token = place < 0 ? -1 : place_in(keys[place]);
@@ -86,11 +87,11 @@ __global__ void __launch_bounds__(kSortThreads) draw_kernel(const double* sums, 
   const Draw draw = to.draws[row];
   if (!draw.any() || peak < 0) return;
   sums += row * n_pieces;
-  const float* const x = reinterpret_cast<const float*>(rows.data + row * rows.stride);
+  const LogitRow x = logit_row(rows, row, to);
   const Weigher weight = weigher_of(x, peak, draw);
   const int token = draw.in_order_of_tokens() ? drawn_in_order(weight, n, sums, n_pieces, draw.u) : drawn_of_largest(keys, weight, n, sums, n_pieces, draw);
   if (threadIdx.x > 0) return;
-  to.peaks[at] = token < 0 ? Peak{-1, 0.0f} : Peak{token, __ldcg(x + token)};
+  to.peaks[at] = token < 0 ? Peak{-1, 0.0f} : Peak{token, x(token)};
   to.tokens[at] = token;
 }
 

@@ -34,6 +34,7 @@ struct Choices {
   Score* scores;                             // the same, of steps that have some; null before the first of them
   const Draw* draws;                         // by row, in the step's block
   const TokenCount* counts;                  // the same: the lists of their penalties
+  const uint32_t* masks;                     // [rows][words of a row], of rows that have one; null where the step has none
   float* unpenalised;                        // [rows], then by count: logits that penalties change, as they were
   int rows;
 };

@@ -2,6 +2,7 @@
 // that grows with the number and falls with the place, so that the largest key does not depend on who comes first. The last block of a row says the result: to the host, and to the next step.
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/launch.h"
+#include "cuda/lib/logit_row.h"
 #include "cuda/lib/ordered.h"
 
 namespace ridge::cuda {
@@ -17,12 +18,12 @@ __global__ void __launch_bounds__(kThreads) peaks_kernel(Choices to, Tensor rows
   __shared__ unsigned long long warp_keys[kThreads / 32];
   follow();
   const int row = blockIdx.y, first = blockIdx.x * kPiece, last = min(first + kPiece, int(rows.cols));
-  const float* x = reinterpret_cast<const float*>(rows.data + row * rows.stride);
+  const LogitRow x = logit_row(rows, row, to);
   const int at = *to.turn * to.rows + row;
   unsigned long long key = 0;
 #pragma unroll
   for (int i = first + threadIdx.x; i < first + kPiece; i += kThreads)
-    if (i < last) key = max(key, (unsigned long long)ordered(__ldcg(x + i)) << 32 | (0xFFFFFFFFu - uint32_t(i)));
+    if (i < last) key = max(key, (unsigned long long)ordered(x(i)) << 32 | (0xFFFFFFFFu - uint32_t(i)));
 #pragma unroll
   for (int d = 16; d > 0; d /= 2) key = max(key, __shfl_xor_sync(0xffffffffu, key, d));
   if (threadIdx.x % 32 == 0) warp_keys[threadIdx.x / 32] = key;

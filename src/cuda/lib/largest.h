@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include "backend/backend.h"
+#include "cuda/lib/logit_row.h"
 #include "cuda/lib/ordered.h"
 
 namespace ridge::cuda {
@@ -32,24 +33,24 @@ __device__ void sort_keys(Key* keys) {
     }
 }
 
-// How many there are, TopLogits::kMost at most, in keys[kHeldKeys] in shared memory; -1 where there is a NaN, or more equals than there is room for.
-__device__ inline int largest_in_order(Key* keys, const float* x, int n) {
+// How many there are, TopLogits::kMost at most, in keys[kHeldKeys] in shared memory; -1 where there is a NaN, or more equals than there is room for. Numbers under `least` are none.
+__device__ inline int largest_in_order(Key* keys, const LogitRow& x, int n, uint32_t least = 1) {
   __shared__ int n_found;
   uint32_t best = 0;                                                        // below every number's
 #pragma unroll 8
-  for (int i = threadIdx.x; i < n; i += kSortThreads) best = max(best, ordered(__ldcg(x + i)));
+  for (int i = threadIdx.x; i < n; i += kSortThreads) best = max(best, ordered(x(i)));
   keys[threadIdx.x] = best;
   if (threadIdx.x == 0) n_found = 0;
   __syncthreads();
   sort_keys<kSortThreads>(keys);
   const bool has_nan = keys[0] == kNan;
-  const uint32_t bound = max(uint32_t(keys[TopLogits::kMost - 1]), 1u);
+  const uint32_t bound = max(uint32_t(keys[TopLogits::kMost - 1]), least);
   __syncthreads();
   for (int i = threadIdx.x; i < kHeldKeys; i += kSortThreads) keys[i] = 0;
   __syncthreads();
 #pragma unroll 8
   for (int i = threadIdx.x; i < n; i += kSortThreads) {
-    const uint32_t number = ordered(__ldcg(x + i));
+    const uint32_t number = ordered(x(i));
     if (number < bound) continue;
     const int place = atomicAdd(&n_found, 1);
     if (place < kHeldKeys) keys[place] = key_of(number, i);

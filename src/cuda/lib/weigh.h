@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "backend/draw.h"
+#include "cuda/lib/logit_row.h"
 
 namespace ridge::cuda {
 
@@ -11,12 +12,12 @@ constexpr int pieces_of(int64_t n) { return int((n + kPiece - 1) / kPiece); }
 
 // Of all logits, or of those that min_p keeps. NaN where rounding decides whether it does, which leaves every sum open.
 struct Weigher {
-  const float* x;
+  LogitRow x;
   double from, sharpness;
   float min_p;
   __device__ double distance(float logit) const { return (double(logit) - from) * sharpness; }
   __device__ double operator()(int token) const {
-    const double d = distance(__ldcg(x + token)), weight = exp(d);
+    const double d = distance(x(token)), weight = exp(d);
     if (min_p <= 0.0f) return weight;
     const int kept = is_kept(weight, d, min_p);
     return kept > 0 ? weight : kept < 0 ? nan("") : 0.0;

@@ -1,0 +1,27 @@
+// A row of logits as whoever chooses from it sees it: a token that its mask does not allow is at -inf.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cmath>
+
+#include "cuda/kernels/kernels.h"
+
+namespace ridge::cuda {
+
+struct LogitRow {
+  const float* x;
+  const uint32_t* allowed = nullptr;         // null: all are
+
+  // Around the first-level cache: another kernel has just written them.
+  __device__ float operator()(int token) const {
+    if (allowed && !(__ldcg(allowed + token / 32) >> token % 32 & 1)) return -INFINITY;
+    return __ldcg(x + token);
+  }
+};
+
+__device__ inline LogitRow logit_row(const Tensor& rows, int row, const Choices& to) {
+  const float* const x = reinterpret_cast<const float*>(rows.data + row * rows.stride);
+  return {x, to.masks && to.draws[row].masked ? to.masks + int64_t{row} * ((rows.cols + 31) / 32) : nullptr};
+}
+
+}  // namespace ridge::cuda
