@@ -81,8 +81,8 @@ def main():
     if run_tests("conformance", conformance, "Cuda.DamagedFp8IsRefusedByName", 0, 1)[3]:
         sys.exit("gpu_check: no CUDA device can be used here; `ridge run --device cuda` says why")
     work = [("conformance", conformance, LONG, 0, 1)]
-    work += [("conformance", conformance, f"Cuda*:*Cuda*-{LONG}", shard, 8) for shard in range(8)]
-    work += [("engine", engine, "*Cuda*", shard, 4) for shard in range(4)]
+    work += [("conformance", conformance, f"Cuda*:*Cuda*:*OnAGpu*-{LONG}", shard, 8) for shard in range(8)]
+    work += [("engine", engine, "*Cuda*:*OnAGpu*", shard, 4) for shard in range(4)]
     for check, program, tests in (("memcheck", conformance if args.memcheck else None, MEMCHECKED), ("racecheck", raced, RACECHECKED)):
         if program:
             work.append((check, program, tests, 0, 1, (tool, "--tool", check, "--error-exitcode", "9")))

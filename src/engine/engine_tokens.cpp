@@ -113,8 +113,10 @@ void Engine::State::give_masks(const Flight& flight) {
   own.reserve(by_row.size());
   for (size_t i = 0; i < flight.plan.grants.size(); ++i) {
     const Sequence* const sequence = flight.plan.grants[i].sequence;
-    const int row = flight.step.last_logit_row(flight.step.seqs()[i]);
-    if (!sequence || row < 0 || !flight.step.draw_of()[row].masked) continue;
+    const StepSeq& rows = flight.step.seqs()[i];
+    if (!sequence || rows.n_context < rows.n_known) continue;      // in the middle of its prompt it has no row that chooses
+    const int row = flight.step.last_logit_row(rows);
+    if (!flight.step.draw_of()[row].masked) continue;
     std::span<const uint32_t>& mask = by_row[size_t(row)];
     try {
       if (sequence->filter) mask = masks.mask_of(sequence->filter.get());

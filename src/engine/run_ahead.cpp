@@ -66,7 +66,7 @@ void Engine::State::write_draws(Flight& flight) const {
     for (int row = step.n_logits_before(rows.first_row); sequence.n_prompt_logprobs <= TopLogits::kMost && row < step.n_logits_before(rows.first_row + rows.n_rows); ++row)
       if (const int position = step.positions()[step.logit_rows()[row]]; sequence.scores(position)) step.set_draw(row, {.n_logprobs = sequence.n_prompt_logprobs, .scored = sequence.tokens[position + 1]});
     const bool is_drawn = may_be_drawn(sequence);
-    if (rows.n_context < rows.n_known || (!is_drawn && !takes_the_largest(sequence))) continue;
+    if (rows.n_context < rows.n_known || sequence.params.max_tokens == 0 || (!is_drawn && !takes_the_largest(sequence))) continue;
     const SamplingParams& p = sequence.params;
     Draw draw;
     if (is_drawn)

@@ -7,6 +7,7 @@
 #include <map>
 #include <random>
 
+#include "base/error.h"
 #include "engine/engine.h"
 #include "engine/exact_requests.h"
 #include "engine/tiny_model.h"
@@ -24,6 +25,7 @@ using Events = std::vector<std::string>;
 struct Seen {
   std::map<uint64_t, Events> events;
   std::map<uint64_t, std::vector<int32_t>> tokens;
+  std::map<uint64_t, std::vector<float>> logprobs;
   std::map<uint64_t, FinishReason> finish;
   std::map<uint64_t, int> n_cached;
 };
@@ -37,8 +39,9 @@ inline Seen serve(Engine& engine, const Between& between) {
     for (const Event& event : engine.step()) {
       std::string line = fmt::format("{} generated, finish {}, stop {}, error '{}':", event.timing.n_generated, int(event.finish), event.stop_token, event.error);
       const auto tell = [&](const Sampled& s) {
-        line += fmt::format(" {} {:.5f}", s.token, s.logprob);
-        for (const TokenLogprob& t : s.top) line += fmt::format(" ({} {:.5f})", t.token, t.logprob);
+        line += fmt::format(" {}", s.token);
+        seen.logprobs[event.id].push_back(s.logprob);
+        for (const TokenLogprob& t : s.top) line += fmt::format(" ({})", t.token), seen.logprobs[event.id].push_back(t.logprob);
       };
       for (const Sampled& s : event.sampled) tell(s), seen.tokens[event.id].push_back(s.token);
       if (!event.prompt_logprobs.empty()) line += " prompt:";
@@ -75,6 +78,10 @@ inline BothWays expect_the_same(const Checkpoint& checkpoint, EngineOptions opti
     reports[ahead] = engine.cache_report();
   }
   EXPECT_EQ(both.ahead.events, both.plain.events) << what;
+  for (const auto& [id, logprobs] : both.plain.logprobs) {        // summed in another order, perhaps
+    EXPECT_EQ(both.ahead.logprobs[id].size(), logprobs.size()) << what;
+    for (size_t i = 0; i < std::min(logprobs.size(), both.ahead.logprobs[id].size()); ++i) EXPECT_NEAR(both.ahead.logprobs[id][i], logprobs[i], 1e-5) << what << ", request " << id;
+  }
   EXPECT_EQ(both.ahead.n_cached, both.plain.n_cached) << what;
   EXPECT_EQ(reports[1].n_nodes, reports[0].n_nodes) << what;
   EXPECT_EQ(reports[1].n_tokens, reports[0].n_tokens) << what;
@@ -100,6 +107,48 @@ inline std::vector<Request> with_penalties(std::mt19937& random, int n_vocab) {
     SamplingParams& p = requests.emplace_back(greedy(text_of(random, 3 + 4 * int(i), n_vocab), 36 + int(i))).params;
     penalise(p, i / 2);
     if (i % 2) p.temperature = 0.7f, p.top_k = 50, p.top_p = 0.95f, p.seed = i;
+  }
+  return requests;
+}
+
+// Lets multiples of one number come after multiples of another, n of them; 0 fails.
+class Multiples : public TokenFilter {
+ public:
+  Multiples(int a, int b, int n) : factors_{a, b}, n_left_(n) {}
+  bool restrict(std::span<uint32_t> mask) override {
+    const int factor = factors_[n_accepted_ % 2];
+    if (factor == 0) fail("a filter that fails");
+    for (size_t t = 0; t < 32 * mask.size(); ++t)
+      if (t % size_t(factor)) mask[t / 32] &= ~(1u << t % 32);
+    return factor > 1;
+  }
+  void accept(int32_t token) override {
+    EXPECT_EQ(token % factors_[n_accepted_ % 2], 0);
+    n_accepted_++, n_left_--;
+  }
+  bool done() const override { return n_left_ == 0; }
+
+ private:
+  int factors_[2];
+  int n_accepted_ = 0, n_left_;
+};
+
+// Requests that are drawn in every way that a device knows, with scores, masks and penalties; none of them answers twice, for filters remember.
+inline std::vector<Request> with_draws(int n_vocab, bool with_masks) {
+  std::mt19937 random(16);
+  std::vector<Request> requests;
+  for (size_t i = 0; i < 12; ++i) {
+    Request& request = requests.emplace_back(greedy(text_of(random, 4 + 3 * int(i), n_vocab), 30 + int(i)));
+    SamplingParams& p = request.params;
+    p.temperature = i == 11 ? 0.0f : 0.4f + 0.1f * float(i), p.seed = i;
+    if (i % 4 == 1) p.min_p = 0.03f;
+    if (i % 4 == 2) p.top_p = 0.8f;
+    if (i % 4 == 3) p.top_k = 25, p.top_p = 0.95f;
+    if (i % 3 == 0) p.n_logprobs = int(i) / 3;
+    if (i == 5) request.n_prompt_logprobs = 2;
+    penalise(p, i / 2);
+    if (with_masks && i % 2) request.filter = std::make_shared<Multiples>(1 + int(i), 2, 20 + int(i));
+    if (with_masks && i == 4) p.min_tokens = 20, p.stop_token_ids = {10, 20, 30}, p.ignore_eos = false;
   }
   return requests;
 }

@@ -81,6 +81,27 @@ TEST_P(RunAheadOf, WithPenalties) {
   EXPECT_GT(ahead.stats().n_preemptions, 3);
 }
 
+TEST_P(RunAheadOf, WithDraws) {
+  o.max_seqs = 12;
+  o.run_ahead = false;
+  const int n_vocab = Engine(checkpoint, o).model().n_vocab;
+  for (const bool with_masks : {false, true}) {
+    const auto asked = [&](Engine& engine, int n_steps) {
+      if (n_steps == 0) at_once(with_draws(n_vocab, with_masks))(engine, 0);
+    };
+    const BothWays both = expect_the_same(checkpoint, o, asked, with_masks ? "masked" : "drawn");
+    if (!with_masks) EXPECT_GT(both.ahead_stats.n_ahead, 20);
+    EXPECT_LT(both.ahead_stats.n_left_open, 40) << "of four hundred";
+    o.run_ahead = true;
+    Engine ahead(checkpoint, o);
+    EXPECT_EQ(serve(ahead, [&](Engine& engine, int n_steps) {
+      asked(engine, n_steps);
+      if (n_steps % 5 == 4) engine.preempt(1 + uint64_t(n_steps) % 12);
+    }).tokens, both.plain.tokens) << "preempted";
+    EXPECT_GT(ahead.stats().n_preemptions, 3);
+  }
+}
+
 std::vector<std::pair<std::string, std::string>> families(const std::string& device, const std::vector<std::string>& models) {
   std::vector<std::pair<std::string, std::string>> all;
   for (const std::string& model : models) all.emplace_back(device, model);

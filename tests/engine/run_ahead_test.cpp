@@ -182,28 +182,6 @@ TEST_P(RunAhead, LogprobsOfWhatTheDeviceChose) {
   EXPECT_EQ(expect_the_same(model.checkpoint(), options(), at_once({requests[7]}), "more than there are").ahead_stats.n_ahead, 0);
 }
 
-// Multiples of one number after multiples of another, n of them; or one that fails.
-class Multiples : public TokenFilter {
- public:
-  Multiples(int a, int b, int n) : factors_{a, b}, n_left_(n) {}
-  bool restrict(std::span<uint32_t> mask) override {
-    const int factor = factors_[n_accepted_ % 2];
-    if (factor == 0) fail("a filter that fails");
-    for (int t = 0; t < TinyModel::kVocab; ++t)
-      if (t % factor) mask[size_t(t / 32)] &= ~(1u << t % 32);
-    return factor > 1;
-  }
-  void accept(int32_t token) override {
-    EXPECT_EQ(token % factors_[n_accepted_ % 2], 0);
-    n_accepted_++, n_left_--;
-  }
-  bool done() const override { return n_left_ == 0; }
-
- private:
-  int factors_[2];
-  int n_accepted_ = 0, n_left_;
-};
-
 // Masks come when the step is under way; those who have none run ahead once they are alone.
 TEST_P(RunAhead, TokensAmongThoseThatMasksAllow) {
   const TinyModel model;
@@ -219,13 +197,16 @@ TEST_P(RunAhead, TokensAmongThoseThatMasksAllow) {
       penalise(p, size_t(i));
       if (i < 6 && !banned) request.filter = std::make_shared<Multiples>(1 + i, i == 5 ? 0 : 1 + i % 2, 12 + i);      // the sixth fails with its second token
       if (i >= 6 || banned) p.min_tokens = 10 + i, p.stop_token_ids = {10, 20, 30, 40, 50, 60}, p.ignore_eos = false;
+      if (i == 8 && !banned) request.filter = std::make_shared<Multiples>(2, 3, 4), p.max_tokens = p.min_tokens = 0;
     }
     return made;
   };
-  for (const bool banned : {false, true}) {
-    const BothWays both = expect_the_same(model.checkpoint(), options(), [&](Engine& engine, int n_steps) {
+  for (const auto& [banned, max_batch_tokens] : {std::pair{false, 512}, {false, 11}, {true, 512}, {true, 11}}) {      // 11: prompts in pieces, some of which choose nothing
+    EngineOptions o = options();
+    o.max_batch_tokens = max_batch_tokens;
+    const BothWays both = expect_the_same(model.checkpoint(), o, [&](Engine& engine, int n_steps) {
       if (n_steps == 0) at_once(requests(banned))(engine, 0);
-    }, banned ? "banned" : "masked");
+    }, fmt::format("{}, {} tokens a step", banned ? "banned" : "masked", max_batch_tokens));
     EXPECT_GT(both.ahead_stats.n_ahead, 10);
     EXPECT_EQ(both.ahead_stats.n_left_open, banned ? 0 : 1) << "the filter that fails";
     if (!banned) {
