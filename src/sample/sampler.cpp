@@ -167,7 +167,7 @@ void Sampler::gather_weighed(double lightest) {
 void Sampler::gather_top(std::span<const TokenLogprob> top, float least, float largest, double sharpness) {
   candidates_.clear();
   for (const TokenLogprob& t : top)
-    if (t.logprob >= least && t.logprob != -INFINITY) candidates_.push_back({t.token, 0, exponential((double(t.logprob) - largest) * sharpness)});
+    if (t.logprob >= least && t.logprob != -INFINITY) candidates_.push_back({t.token, 0, weight_of(t.logprob, largest, sharpness)});
 }
 
 int32_t Sampler::draw(std::span<const float> logits, const SampleInput& input, float largest) {

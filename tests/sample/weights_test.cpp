@@ -10,17 +10,6 @@
 namespace ridge {
 namespace {
 
-TEST(Weights, AreTheLibrarysExponentials) {
-  std::mt19937_64 random(1);
-  for (int i = 0; i < 200'000; ++i) {
-    const double x = -std::pow(10.0, -8 + 10.8 * double(random() >> 11) * 0x1p-53), expected = std::exp(x);
-    ASSERT_NEAR(exponential(x), expected, 5e-16 * expected) << x;
-  }
-  EXPECT_EQ(exponential(0), 1.0);
-  EXPECT_EQ(exponential(-709), 0.0);
-  EXPECT_EQ(exponential(-INFINITY), 0.0);
-}
-
 TEST(Weights, WeighNothingUnderTheLimitsAndAddUp) {
   for (const int n : {1, 2, 15, 1023, 1024, 1025, 5001}) {
     std::vector<float> logits = random_logits(n, uint32_t(n));
