@@ -148,10 +148,7 @@ class CudaBackend final : public Backend {
     launch_.even = 2 * in_all >= longest_context * step.n_seqs();
     launch_.max_shared_bytes = int(properties_.sharedMemPerBlockOptin) - kSharedForOthers;
     waits_ = step.waits() && launch_.choices.tokens;
-    if (waits_ && !pinned_masks_) {
-      CUDA_TRY(cudaMallocHost(&pinned_masks_, watched_.rows * mask_words() * 4));
-      masks_ = reinterpret_cast<uint32_t*>(allocate(watched_.rows * mask_words() * 4));
-    }
+    if (waits_ && !pinned_masks_) CUDA_TRY(cudaMallocHost(&pinned_masks_, watched_.rows * mask_words() * 4));
     launch_.choices.masks = waits_ ? masks_ : nullptr;
     scores_ = step.scores() && launch_.choices.tokens;
     if (scores_ && !launch_.choices.scores) CUDA_TRY(cudaMallocHost(&launch_.choices.scores, 2 * launch_.choices.rows * sizeof(Score)));      // the kernel writes it where it lies
@@ -262,6 +259,7 @@ class CudaBackend final : public Backend {
     watched_ = logits;
     peak_state_ = allocate(logits.rows * 16);
     draw_scratch_ = allocate(draw_scratch_bytes(logits));
+    masks_ = reinterpret_cast<uint32_t*>(allocate(logits.rows * mask_words() * 4));
     choices.rows = int(logits.rows);
     choices.tokens = reinterpret_cast<int32_t*>(allocate(2 * logits.rows * 4));
     CUDA_TRY(cudaMallocHost(&choices.peaks, 2 * logits.rows * sizeof(Peak)));      // the kernel writes it where it lies
@@ -365,7 +363,7 @@ class CudaBackend final : public Backend {
   std::byte *peak_state_ = nullptr, *draw_scratch_ = nullptr;
   std::vector<Peak> peaks_;                                                  // of the step that was waited for last
   const Score* watched_scores_ = nullptr;                                    // the same; null: it has none
-  uint32_t *pinned_masks_ = nullptr, *masks_ = nullptr;                      // [logit row][mask_words()], from the first step that waits for masks on
+  uint32_t *pinned_masks_ = nullptr, *masks_ = nullptr;                      // [logit row][mask_words()]; pinned: from the first step that waits for masks on
   bool draws_ = false, penalises_ = false, scores_ = false, waits_ = false;                  // the step that was begun last
   TopLogits* top_ = nullptr;                                                 // pinned
   int64_t n_top_rows_ = 0;
