@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/mask_worker.h"
 #include "engine/exact_requests.h"
+#include "engine/multiples.h"
 #include "engine/tiny_model.h"
 
 namespace ridge {
@@ -38,30 +39,6 @@ std::vector<int32_t> tokens_of(const Event& event) {
   return tokens;
 }
 
-// Allows multiples of one number after multiples of another, in turn, and is done after n tokens.
-class Alternating : public TokenFilter {
- public:
-  Alternating(int a, int b, int n) : factors_{a, b}, n_left_(n) {}
-  bool restrict(std::span<uint32_t> mask) override {
-    EXPECT_EQ(mask.size(), size_t(TinyModel::kVocab / 32));
-    EXPECT_TRUE(std::all_of(mask.begin(), mask.end(), [](uint32_t w) { return w == ~0u; }));
-    const int factor = factors_[n_accepted_ % 2];
-    if (factor == 1) return false;
-    for (int t = 0; t < TinyModel::kVocab; ++t)
-      if (t % factor) mask[t / 32] &= ~(1u << t % 32);
-    return true;
-  }
-  void accept(int32_t token) override {
-    EXPECT_EQ(token % factors_[n_accepted_ % 2], 0);
-    n_accepted_++, n_left_--;
-  }
-  bool done() const override { return n_left_ == 0; }
-
- private:
-  int factors_[2];
-  int n_accepted_ = 0, n_left_;
-};
-
 // Gives up in one of its calls.
 class Faulty : public TokenFilter {
  public:
@@ -84,7 +61,7 @@ TEST(Filters, ChooseAmongWhatTheyAllowInAnyBatchAndAfterPreemptionAndEndTheAnswe
     Request request = greedy({3 + i, 20, 21}, 100);
     request.params.temperature = temperature;
     request.params.seed = i;
-    request.filter = std::make_shared<Alternating>(5 + i, i % 2 ? 1 : 7, 10 + i);
+    request.filter = std::make_shared<Multiples>(5 + i, i % 2 ? 1 : 7, 10 + i);
     return request;
   };
   {
@@ -129,7 +106,7 @@ TEST(Filters, OneThatFailsOrLeavesNothingEndsItsRequestWithTheReasonAndNoOther) 
   };
   const uint64_t a = engine.submit(with(std::make_shared<Faulty>(true))), plain = engine.submit(greedy({40}, 12)), b = engine.submit(with(std::make_shared<Faulty>(false)));
   // Only 0 (of multiples of 96) is allowed, and min_tokens bans it.
-  Request contradiction = with(std::make_shared<Alternating>(96, 96, 30));
+  Request contradiction = with(std::make_shared<Multiples>(96, 96, 30));
   contradiction.params.min_tokens = 5, contradiction.params.stop_token_ids = {0};
   const uint64_t c = engine.submit(contradiction);
   auto answers = run(engine);

@@ -7,9 +7,9 @@
 #include <map>
 #include <random>
 
-#include "base/error.h"
 #include "engine/engine.h"
 #include "engine/exact_requests.h"
+#include "engine/multiples.h"
 #include "engine/tiny_model.h"
 
 namespace ridge {
@@ -110,28 +110,6 @@ inline std::vector<Request> with_penalties(std::mt19937& random, int n_vocab) {
   }
   return requests;
 }
-
-// Lets multiples of one number come after multiples of another, n of them; 0 fails.
-class Multiples : public TokenFilter {
- public:
-  Multiples(int a, int b, int n) : factors_{a, b}, n_left_(n) {}
-  bool restrict(std::span<uint32_t> mask) override {
-    const int factor = factors_[n_accepted_ % 2];
-    if (factor == 0) fail("a filter that fails");
-    for (size_t t = 0; t < 32 * mask.size(); ++t)
-      if (t % size_t(factor)) mask[t / 32] &= ~(1u << t % 32);
-    return factor > 1;
-  }
-  void accept(int32_t token) override {
-    EXPECT_EQ(token % factors_[n_accepted_ % 2], 0);
-    n_accepted_++, n_left_--;
-  }
-  bool done() const override { return n_left_ == 0; }
-
- private:
-  int factors_[2];
-  int n_accepted_ = 0, n_left_;
-};
 
 // Requests that are drawn in every way that a device knows, with scores, masks and penalties; none of them answers twice, for filters remember.
 inline std::vector<Request> with_draws(int n_vocab, bool with_masks) {
