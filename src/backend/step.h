@@ -63,7 +63,6 @@ struct Draw {
   int32_t n_logprobs = -1;                   // 0 or more: the row has a Score (backend.h), with as many of the likeliest as this, TopLogits::kMost at most
   int32_t scored = -1;                       // of this token; -1: of the one that it chooses
   int32_t masked = 0;                        // 1: it chooses among the tokens of a mask, which comes later (Backend::give_masks)
-  int32_t unused = 0;
   constexpr bool any() const { return sharpness > 0.0; }
   constexpr bool scores() const { return n_logprobs >= 0; }
   constexpr bool in_order_of_tokens() const { return top_k == 0 && top_p >= 1.0f; }

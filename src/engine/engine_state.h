@@ -80,6 +80,8 @@ struct Engine::State {
   std::unique_ptr<SlicedPrefill> slices;               // null: prompts are not sliced
   Sampler sampler;
   MaskWorker masks;                                    // of the sequences that sample in this step
+  std::vector<std::span<const uint32_t>> mask_of_row;  // as the device gets them
+  std::vector<uint32_t> own_masks;                     // [logit row][words]: of them those that are not the worker's as they are
   std::vector<float> logits;                           // one row, on the host
   const WeightFile* file;                              // open as long as the model
   const Peak* peaks = nullptr;                         // what the logit rows of the step that landed last chose, where the device does

@@ -108,30 +108,31 @@ void Engine::State::find_top_logits(const Flight& flight) {
 // To the device that chooses: filters' masks without what would end an answer too early. Nothing is allowed where a filter failed, so that its row comes to the host, to its words for it.
 void Engine::State::give_masks(const Flight& flight) {
   const size_t n_words = (size_t(model->n_vocab) + 31) / 32;
-  std::vector<std::span<const uint32_t>> by_row(size_t(flight.step.n_logits()));
-  std::vector<std::vector<uint32_t>> own;                         // those that are not the worker's as they are
-  own.reserve(by_row.size());
+  mask_of_row.assign(size_t(flight.step.n_logits()), {});
+  own_masks.resize(std::max(own_masks.size(), mask_of_row.size() * n_words));
   for (size_t i = 0; i < flight.plan.grants.size(); ++i) {
     const Sequence* const sequence = flight.plan.grants[i].sequence;
     const StepSeq& rows = flight.step.seqs()[i];
     if (!sequence || rows.n_context < rows.n_known) continue;      // in the middle of its prompt it has no row that chooses
     const int row = flight.step.last_logit_row(rows);
     if (!flight.step.draw_of()[row].masked) continue;
-    std::span<const uint32_t>& mask = by_row[size_t(row)];
+    std::span<const uint32_t>& mask = mask_of_row[size_t(row)];
+    const std::span<uint32_t> own = std::span(own_masks).subspan(size_t(row) * n_words, n_words);
     try {
       if (sequence->filter) mask = masks.mask_of(sequence->filter.get());
     } catch (...) {
-      mask = own.emplace_back(n_words, 0u);
+      std::fill(own.begin(), own.end(), 0u);
+      mask = own;
       continue;
     }
     find_banned(*sequence);
     if (banned.empty()) continue;
-    std::vector<uint32_t>& words = own.emplace_back(mask.begin(), mask.end());
-    words.resize(n_words, ~0u);
-    for (const int32_t token : banned) words[size_t(token / 32)] &= ~(1u << token % 32);
-    mask = words;
+    if (mask.empty()) std::fill(own.begin(), own.end(), ~0u);
+    else std::copy(mask.begin(), mask.end(), own.begin());
+    for (const int32_t token : banned) own[size_t(token / 32)] &= ~(1u << token % 32);
+    mask = own;
   }
-  ledger.give_masks(by_row);
+  ledger.give_masks(mask_of_row);
 }
 
 // What would end the answer before min_tokens.

@@ -1,6 +1,6 @@
 // Running ahead: while a step is under way, the next one is planned and submitted behind it, so that the device goes from one to the other without waiting for the host.
 // It is done where the next step is sure to be: everybody who runs has caught up with its tokens and goes on with the largest logit, or one that is drawn, after its
-// penalties, which the device chooses and looks up on its own (step.h); nobody could be admitted, no page has to be taken from anybody, and no rotary angles change. Who is
+// penalties, which the device chooses and looks up on its own (step.h); nobody waits for a mask, nobody could be admitted, no page has to be taken from anybody, and no rotary angles change. Who is
 // known to end with the step under way (max_tokens, the context) is not part of the next one. Who turns out to have ended (a stop token, a cancellation), or to have a draw
 // that the device left open, has had a row in it for nothing: nobody collects it. What that row wrote lies behind the last token in pages that only steps after it
 // can get, for at the time of any other plan no step is under way.

@@ -12,13 +12,14 @@ constexpr int kThreads = 512;
 
 struct RowState { unsigned long long key; uint32_t n_done, unused; };
 
-template <int kEach>
+// kMasked: the step has masks. The usual one need not ask.
+template <int kEach, bool kMasked>
 __global__ void __launch_bounds__(kThreads) peaks_kernel(Choices to, Tensor rows, RowState* states) {
   constexpr int kPiece = kEach * kThreads;
   __shared__ unsigned long long warp_keys[kThreads / 32];
   follow();
   const int row = blockIdx.y, first = blockIdx.x * kPiece, last = min(first + kPiece, int(rows.cols));
-  const LogitRow x = logit_row(rows, row, to);
+  const LogitRow x = kMasked ? logit_row(rows, row, to) : logit_row(rows, row);
   const int at = *to.turn * to.rows + row;
   unsigned long long key = 0;
 #pragma unroll
@@ -50,8 +51,9 @@ void find_peaks(const Tensor& rows, std::byte* state, const Launch& l) {
   const auto run = [&](auto kernel, int each) {
     launch_kernel(kernel, dim3((rows.cols + each * kThreads - 1) / (each * kThreads), rows.rows), kThreads, 0, l.stream, l.choices, rows, reinterpret_cast<RowState*>(state));
   };
-  if ((rows.cols + 4 * kThreads - 1) / (4 * kThreads) * rows.rows <= 4 * l.n_sms) run(peaks_kernel<4>, 4);
-  else run(peaks_kernel<20>, 20);
+  const bool few = (rows.cols + 4 * kThreads - 1) / (4 * kThreads) * rows.rows <= 4 * l.n_sms;
+  if (l.choices.masks) few ? run(peaks_kernel<4, true>, 4) : run(peaks_kernel<20, true>, 20);
+  else few ? run(peaks_kernel<4, false>, 4) : run(peaks_kernel<20, false>, 20);
 }
 
 }  // namespace ridge::cuda

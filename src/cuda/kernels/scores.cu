@@ -20,8 +20,8 @@ __global__ void __launch_bounds__(kWeighThreads) weigh_kernel(double* sums, Tens
   follow();
   const int row = blockIdx.y, token = scored_token(to, row);
   if (token < 0) return;
-  const float* const x = reinterpret_cast<const float*>(rows.data + row * rows.stride);
-  const double sum = weigh_piece(Weigher{{x}, double(__ldcg(x + token)), 1.0, 0.0f}, blockIdx.x, int(rows.cols));
+  const LogitRow x = logit_row(rows, row);
+  const double sum = weigh_piece(Weigher{x, double(x(token)), 1.0, 0.0f}, blockIdx.x, int(rows.cols));
   if (threadIdx.x == 0) sums[row * gridDim.x + blockIdx.x] = sum;
 }
 
@@ -30,16 +30,16 @@ __global__ void __launch_bounds__(kSortThreads) score_kernel(const double* sums,
   follow();
   const int row = blockIdx.x, token = scored_token(to, row);
   if (token < 0) return;
-  const float* const x = reinterpret_cast<const float*>(rows.data + row * rows.stride);
+  const LogitRow x = logit_row(rows, row);
   Score& score = to.scores[*to.turn * to.rows + row];
   const double total = sum_of_pieces<kSortThreads>(sums + row * n_pieces, n_pieces);
   if (threadIdx.x == 0) {
-    const float logit = __ldcg(x + token);
+    const float logit = x(token);
     score.logit = logit;
     score.log_sum = double(logit) + log(total);
   }
   if (to.draws[row].n_logprobs == 0) return;
-  const int n_found = largest_in_order(keys, {x}, int(rows.cols)), i = threadIdx.x;
+  const int n_found = largest_in_order(keys, x, int(rows.cols)), i = threadIdx.x;
   if (i == 0) score.top.n_found = n_found;
   if (i < n_found) score.top.top[i] = {place_in(keys[i]), number_in(keys[i])};
 }

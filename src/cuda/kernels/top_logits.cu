@@ -10,7 +10,7 @@ __global__ void __launch_bounds__(kSortThreads) top_kernel(TopLogits* tops, Tens
   __shared__ Key keys[kHeldKeys];
   follow();
   TopLogits& top = tops[blockIdx.x];
-  const int n_found = largest_in_order(keys, {reinterpret_cast<const float*>(rows.data + blockIdx.x * rows.stride)}, int(rows.cols));
+  const int n_found = largest_in_order(keys, logit_row(rows, blockIdx.x), int(rows.cols));
   if (threadIdx.x == 0) top.n_found = n_found;
   if (int(threadIdx.x) < n_found) top.top[threadIdx.x] = {place_in(keys[threadIdx.x]), number_in(keys[threadIdx.x])};
 }

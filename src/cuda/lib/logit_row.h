@@ -19,9 +19,12 @@ struct LogitRow {
   }
 };
 
+// Without a mask; and with the one that its step may have.
+__device__ inline LogitRow logit_row(const Tensor& rows, int row) { return {reinterpret_cast<const float*>(rows.data + row * rows.stride)}; }
 __device__ inline LogitRow logit_row(const Tensor& rows, int row, const Choices& to) {
-  const float* const x = reinterpret_cast<const float*>(rows.data + row * rows.stride);
-  return {x, to.masks && to.draws[row].masked ? to.masks + int64_t{row} * ((rows.cols + 31) / 32) : nullptr};
+  LogitRow x = logit_row(rows, row);
+  if (to.masks && to.draws[row].masked) x.allowed = to.masks + int64_t{row} * ((rows.cols + 31) / 32);
+  return x;
 }
 
 }  // namespace ridge::cuda

@@ -24,7 +24,7 @@ struct Weigher {
   }
 };
 
-// The sum of a piece of n numbers in all, by a block of kWeighThreads; for its first thread.
+// The sum of a piece of n numbers in all, by a block of kWeighThreads, for each of its threads.
 __device__ inline double weigh_piece(const Weigher& weight, int piece, int n) {
   __shared__ double warp_sums[kWeighThreads / 32];
   const int first = piece * kPiece, last = min(first + kPiece, n);
