@@ -36,7 +36,9 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
   command.add_option("--activations", flags.activations, "For quantized weights. i8: quantized to 8 bits; i16: to 16, finer and slower; f32: exact and slowest; auto: i16 for small models, else i8")->capture_default_str()->group(kGroup);
   add_kv_flag(command, flags.kv_format);
   command.add_option("--rope-dynamic", flags.rope_dynamic, "Dynamic NTK: `class` follows the length in powers of two, `exact` every token")->capture_default_str()->group(kGroup);
-  command.add_flag("--async-scheduling,!--no-async-scheduling", flags.run_ahead, "Submit a step before the one before it is done, where it is sure to be wanted; by default on a GPU alone")->group(kGroup);
+  // By a function: bound to it, CLI11 2.1 makes an optional false where the flag is not given.
+  command.add_flag_function("--async-scheduling,!--no-async-scheduling", [&flags](int64_t n) { flags.run_ahead = n > 0; },
+                            "Submit a step before the one before it is done, where it is sure to be wanted; by default on a GPU alone")->group(kGroup);
 }
 
 EngineOptions engine_options(const ModelFlags& flags) {
