@@ -61,7 +61,7 @@ class Device {
       for (float& v : x) v = normal(random);
       format(FormatId::bf16).encode_row(codes_.data() + r * row_bytes(FormatId::bf16, kInputs), x.data(), kInputs);
     }
-    const StoredWeight stored{.name = "head", .codes = {codes_.data(), FormatId::bf16, n_vocab, kInputs, row_bytes(FormatId::bf16, kInputs)}};
+    const StoredWeight stored{.name = "head", .format = FormatId::bf16, .rows = n_vocab, .cols = kInputs, .codes = view(codes_.data(), FormatId::bf16, n_vocab, kInputs)};
     head_ = backend_->prepare(stored, {});
     table_ = backend_->prepare_table(stored);
     x_ = backend_->allocate_f32(kRows, kInputs), logits_ = backend_->allocate_f32(kRows, n_vocab);
