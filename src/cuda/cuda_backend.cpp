@@ -258,7 +258,7 @@ class CudaBackend final : public Backend {
     CHECK(!choices.tokens);
     watched_ = logits;
     peak_state_ = allocate(logits.rows * 16);
-    draw_scratch_ = allocate(draw_scratch_bytes(logits));
+    row_scratch_ = allocate(row_scratch_bytes(logits));
     masks_ = reinterpret_cast<uint32_t*>(allocate(logits.rows * mask_words() * 4));
     choices.rows = int(logits.rows);
     choices.tokens = reinterpret_cast<int32_t*>(allocate(2 * logits.rows * 4));
@@ -274,9 +274,10 @@ class CudaBackend final : public Backend {
       if (top_) CUDA_TRY(cudaFreeHost(top_));
       n_top_rows_ = round_up(rows.rows, 16);
       CUDA_TRY(cudaMallocHost(&top_, n_top_rows_ * sizeof(TopLogits)));      // the kernel writes it where it lies
+      top_scratch_ = allocate(row_scratch_bytes({rows.data, rows.format, n_top_rows_, rows.cols, rows.stride}));
     }
     launch_.stream = stream_;
-    find_top(top_, rows, launch_);
+    find_top(top_, rows, top_scratch_, launch_);
     await([] { return "find_top"; });
     return top_;
   }
@@ -306,9 +307,9 @@ class CudaBackend final : public Backend {
     };
     if (penalises_) penalise(rows, launch_), launched("penalise");
     find_peaks(rows, peak_state_, launch_), launched("find_peaks");
-    if (draws_) draw(rows, draw_scratch_, launch_), launched("draw");
+    if (draws_) draw(rows, row_scratch_, launch_), launched("draw");
     if (penalises_) unpenalise(rows, launch_), launched("unpenalise");
-    if (scores_) score(rows, draw_scratch_, launch_), launched("score");
+    if (scores_) score(rows, row_scratch_, launch_), launched("score");
   }
 
   void drop_graphs() {
@@ -360,12 +361,13 @@ class CudaBackend final : public Backend {
   int32_t* mark_ = nullptr;                                                  // pinned: an op that the step has come to, -1 before the first layer
   std::byte* landing_ = nullptr;                                             // pinned: downloads
   Tensor watched_;                                                           // logits whose peaks are wanted
-  std::byte *peak_state_ = nullptr, *draw_scratch_ = nullptr;
+  std::byte *peak_state_ = nullptr, *row_scratch_ = nullptr;
   std::vector<Peak> peaks_;                                                  // of the step that was waited for last
   const Score* watched_scores_ = nullptr;                                    // the same; null: it has none
   uint32_t *pinned_masks_ = nullptr, *masks_ = nullptr;                      // [logit row][mask_words()]; pinned: from the first step that waits for masks on
   bool draws_ = false, penalises_ = false, scores_ = false, waits_ = false;                  // the step that was begun last
   TopLogits* top_ = nullptr;                                                 // pinned
+  std::byte* top_scratch_ = nullptr;
   int64_t n_top_rows_ = 0;
   int n_logits_ = 0;
   Launch launch_{};

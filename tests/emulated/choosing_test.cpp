@@ -53,7 +53,7 @@ class Choosing {
     std::vector<Peak> peaks(2 * size_t(n), Peak{-7, 0});
     std::vector<int32_t> tokens(2 * size_t(n), -7);
     std::vector<unsigned long long> state(2 * size_t(n));
-    std::vector<double> scratch(size_t(draw_scratch_bytes(rows)) / 8);
+    std::vector<double> scratch(size_t(row_scratch_bytes(rows)) / 8);
     scores.assign(2 * size_t(n), Score{.log_sum = -7, .logit = -7, .top = {}});
     const int32_t turn = 1;
     const std::byte* const block = step_.block().data();
@@ -261,12 +261,15 @@ TEST(Scores, AreTheHosts) {
 }
 
 TEST(LargestLogits, ComeInTheirOrder) {
-  for (const int n_vocab : {100, 3000, 40'000}) {
+  for (const int n_vocab : {1, 100, 2048, 2049, 3000, 40'000, 140'001, 151'936, 1'200'003}) {
     std::vector<float> row = random_logits(n_vocab, 5);
     for (int i = 0; i < n_vocab; i += 3) row[size_t(i)] = float(int(row[size_t(i)] * 100)) / 100;
+    row.back() = 100;                                                          // in a group that may not be whole
     TopLogits top{};
     Launch l{};
-    find_top(&top, {reinterpret_cast<std::byte*>(row.data()), FormatId::f32, 1, n_vocab, n_vocab * 4}, l);
+    const Tensor rows{reinterpret_cast<std::byte*>(row.data()), FormatId::f32, 1, n_vocab, n_vocab * 4};
+    std::vector<double> scratch(size_t(row_scratch_bytes(rows)) / 8);
+    find_top(&top, rows, reinterpret_cast<std::byte*>(scratch.data()), l);
     std::vector<TokenLogprob> expected;
     select_top_k(expected, row, TopLogits::kMost);
     ASSERT_EQ(top.n_found, int(expected.size()));

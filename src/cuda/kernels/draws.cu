@@ -1,10 +1,10 @@
 // Tokens drawn from rows of logits as the step's Draws say (backend/step.h), in place of the largest, which find_peaks has left there. Two kernels, for a row that is drawn from as a whole:
-// the weights of pieces of a row by a block each, then by a block a row the piece and the token in which the draw lies; or, where top_k or top_p cut, one of the largest,
-// in order. Sums are of doubles in whatever order is quick: what that could decide is left open (backend/draw.h), and the row is the host's.
+// the weights of pieces of a row by a block each, then by a block a row the piece and the token in which the draw lies; or, where top_k or top_p cut, the largest of groups, then one of the largest
+// of all, in order (lib/largest.h). Sums are of doubles in whatever order is quick: what that could decide is left open (backend/draw.h), and the row is the host's.
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/largest.h"
 #include "cuda/lib/launch.h"
-#include "cuda/lib/weigh.h"
+#include "cuda/lib/row_scratch.h"
 
 namespace ridge::cuda {
 namespace {
@@ -12,13 +12,16 @@ namespace {
 // Only a draw from the whole row is cut by min_p before it is summed: top_p is a share of what there was before.
 __device__ Weigher weigher_of(const LogitRow& x, int peak, const Draw& draw) { return {x, double(x(peak)), draw.sharpness, draw.in_order_of_tokens() ? draw.min_p : 0.0f}; }
 
-__global__ void __launch_bounds__(kWeighThreads) weigh_kernel(double* sums, Tensor rows, Choices to) {
+__global__ void __launch_bounds__(kWeighThreads) weigh_kernel(RowScratch scratch, Tensor rows, Choices to) {
   follow();
   const int row = blockIdx.y, peak = __ldcg(to.tokens + *to.turn * to.rows + row);
   const Draw& draw = to.draws[row];
-  if (!draw.any() || draw.top_k > 0 || peak < 0) return;
-  const double sum = weigh_piece(weigher_of(logit_row(rows, row, to), peak, draw), blockIdx.x, int(rows.cols));
-  if (threadIdx.x == 0) sums[row * gridDim.x + blockIdx.x] = sum;
+  if (!draw.any() || peak < 0) return;
+  const LogitRow x = logit_row(rows, row, to);
+  if (!draw.in_order_of_tokens()) find_maxima(scratch.maxima_of(row), x, blockIdx.x, int(rows.cols));
+  if (draw.top_k > 0) return;
+  const double sum = weigh_piece(weigher_of(x, peak, draw), blockIdx.x, int(rows.cols));
+  if (threadIdx.x == 0) scratch.sums_of(row)[blockIdx.x] = sum;
 }
 
 // In the order of tokens: the piece, then the token. Whoever finds it says so; perhaps nobody does.
@@ -58,12 +61,12 @@ __device__ int drawn_in_order(const Weigher& weight, int n, const double* sums, 
 }
 
 // Of the largest, likeliest first.
-__device__ int drawn_of_largest(Key* keys, const Weigher& weight, int n, const double* sums, int n_pieces, const Draw& draw) {
+__device__ int drawn_of_largest(Key* keys, const Weigher& weight, int n, const uint32_t* maxima, const double* sums, int n_pieces, const Draw& draw) {
   __shared__ double up_to[TopLogits::kMost];
   __shared__ int token;
   const double total = draw.top_k == 0 ? sum_of_pieces<kSortThreads>(sums, n_pieces) : 0.0;
   // Without -inf, which masks leave more of than there is room for.
-  const int n_found = largest_in_order(keys, weight.x, n, ordered(-INFINITY) + 1), n_listed = draw.top_k > 0 ? min(draw.top_k, n_found) : n_found, i = threadIdx.x;
+  const int n_found = largest_in_order(keys, weight.x, n, maxima, ordered(-INFINITY) + 1), n_listed = draw.top_k > 0 ? min(draw.top_k, n_found) : n_found, i = threadIdx.x;
   if (n_listed <= 0) return -1;
   const double distance = i < n_listed ? weight.distance(number_in(keys[i])) : 0.0, own = i < n_listed ? exp(distance) : 0.0;
   const Sums of_listed = running_sums<kSortThreads>(own);
@@ -80,16 +83,16 @@ __device__ int drawn_of_largest(Key* keys, const Weigher& weight, int n, const d
   return token;
 }
 
-__global__ void __launch_bounds__(kSortThreads) draw_kernel(const double* sums, int n_pieces, Tensor rows, Choices to) {
+__global__ void __launch_bounds__(kSortThreads) draw_kernel(RowScratch scratch, Tensor rows, Choices to) {
   __shared__ Key keys[kHeldKeys];
   follow();
   const int row = blockIdx.x, at = *to.turn * to.rows + row, peak = __ldcg(to.tokens + at), n = int(rows.cols);
   const Draw draw = to.draws[row];
   if (!draw.any() || peak < 0) return;
-  sums += row * n_pieces;
+  const double* const sums = scratch.sums_of(row);
   const LogitRow x = logit_row(rows, row, to);
   const Weigher weight = weigher_of(x, peak, draw);
-  const int token = draw.in_order_of_tokens() ? drawn_in_order(weight, n, sums, n_pieces, draw.u) : drawn_of_largest(keys, weight, n, sums, n_pieces, draw);
+  const int token = draw.in_order_of_tokens() ? drawn_in_order(weight, n, sums, scratch.n_pieces, draw.u) : drawn_of_largest(keys, weight, n, scratch.maxima_of(row), sums, scratch.n_pieces, draw);
   if (threadIdx.x > 0) return;
   to.peaks[at] = token < 0 ? Peak{-1, 0.0f} : Peak{token, x(token)};
   to.tokens[at] = token;
@@ -97,13 +100,11 @@ __global__ void __launch_bounds__(kSortThreads) draw_kernel(const double* sums, 
 
 }  // namespace
 
-int64_t draw_scratch_bytes(const Tensor& rows) { return rows.rows * pieces_of(rows.cols) * int64_t(sizeof(double)); }
-
 void draw(const Tensor& rows, std::byte* scratch, const Launch& l) {
   if (rows.rows == 0) return;
-  double* const sums = reinterpret_cast<double*>(scratch);
-  launch_kernel(weigh_kernel, dim3(pieces_of(rows.cols), rows.rows), kWeighThreads, 0, l.stream, sums, rows, l.choices);
-  launch_kernel(draw_kernel, rows.rows, kSortThreads, 0, l.stream, static_cast<const double*>(sums), pieces_of(rows.cols), rows, l.choices);
+  const RowScratch own(scratch, rows);
+  launch_kernel(weigh_kernel, dim3(own.n_pieces, rows.rows), kWeighThreads, 0, l.stream, own, rows, l.choices);
+  launch_kernel(draw_kernel, rows.rows, kSortThreads, 0, l.stream, own, rows, l.choices);
 }
 
 }  // namespace ridge::cuda

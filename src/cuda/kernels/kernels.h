@@ -89,8 +89,8 @@ void find_peaks(const Tensor& rows, std::byte* state, const Launch& launch);
 void draw(const Tensor& rows, std::byte* scratch, const Launch& launch);
 // And the Scores of rows that ask for them, whose logits are the model's own.
 void score(const Tensor& rows, std::byte* scratch, const Launch& launch);
-int64_t draw_scratch_bytes(const Tensor& rows);                                      // of either
-void find_top(TopLogits* top, const Tensor& rows, const Launch& launch);
+void find_top(TopLogits* top, const Tensor& rows, std::byte* scratch, const Launch& launch);
+int64_t row_scratch_bytes(const Tensor& rows);                                       // of each of the three
 // tiles: its input, if it lies there already. residual, where gemm_takes() an op of one weight: x += out of a norm that follows, in place of out.
 void matmul(const Matmul& op, std::byte* tiles, const AddNorm* residual, const Launch& launch);
 
