@@ -45,6 +45,7 @@ class CudaBackend final : public Backend {
     if (properties_.major >= 9) {
       launch_.normed_rows = reinterpret_cast<Turnstile*>(take(sizeof(Turnstile)));
       launch_.relays = take(kRelayBytes);
+      launch_.chain_sums = reinterpret_cast<float4*>(take(kMostChainSums));
       launch_.tile_relays = reinterpret_cast<float*>(take(kTileRelayBytes, 0xff));       // kUnmade
     }
     weights_ = std::make_unique<WeightStore>(stream_, options.check_f32, [this](int64_t n_bytes) { return allocate(n_bytes); });

@@ -36,8 +36,8 @@ class Lowering {
   size_t emit(const Embed& op, size_t) { return embed(op, launch_), 1; }
   size_t emit(const RopeAngles& op, size_t) { return rope_angles(op, launch_), 1; }
   size_t emit(const PagedAttention& op, size_t i) {
-    if (batch_attention_takes(op, launch_)) return batch_attention(op, lanes_of(op.out, i, launch_.matmul_scratch), launch_), 1;
-    if (decode_attention_takes(op, launch_)) return decode_attention(op, lanes_of(op.out, i, launch_.matmul_scratch), launch_), 1;
+    if (batch_attention_takes(op, launch_)) return batch_attention(op, input_after(op.out, i), launch_), 1;
+    if (decode_attention_takes(op, launch_)) return decode_attention(op, input_after(op.out, i), launch_), 1;
     const bool tiles = attention_tiles(op, launch_) && only_feeds_gemm(op.out, i);
     PagedAttention as_it_lies = op;
     if (rounded_ == op.q.data) as_it_lies.q.format = op.kv.planes[0].format;
@@ -70,10 +70,10 @@ class Lowering {
     const auto* a = at<PagedAttention>(i + 1);
     const bool joined = a && op.k && a->q.data == op.q.data && a->q.rows == op.q.rows && a->n_heads == op.n_heads && a->n_kv_heads == op.n_kv_heads && a->head_dim == op.head_dim &&
                         a->kv.base == op.kv.base && a->kv.offsets == op.kv.offsets && a->kv.group == op.kv.group;
-    if (joined && batch_attention_rotates(*a, op, launch_)) return batch_attention(*a, op, q_norm, k_norm, lanes_of(a->out, i + 1, launch_.matmul_scratch), launch_), 2;
+    if (joined && batch_attention_rotates(*a, op, launch_)) return batch_attention(*a, op, q_norm, k_norm, input_after(a->out, i + 1), launch_), 2;
     // Every block for itself, and every row for all that its sequence has in this step. (9 and 10 rows, each of a sequence: 10,185 and 11,240 tokens/s of 9,885 and 10,557 with a kernel before.)
     const int64_t most_joined = launch_.single_rows ? 2 * kFewTokens : kFewTokens;
-    if (joined && a->q.rows <= most_joined && decode_attention_takes(*a, launch_)) return decode_attention(*a, op, q_norm, k_norm, lanes_of(a->out, i + 1, launch_.matmul_scratch), launch_), 2;
+    if (joined && a->q.rows <= most_joined && decode_attention_takes(*a, launch_)) return decode_attention(*a, op, q_norm, k_norm, input_after(a->out, i + 1), launch_), 2;
     // Attention of many rows alone (attention_tiles) takes rounded queries.
     const bool rounds = a && a->q.data == op.q.data && a->q.rows == op.q.rows && a->q.stride == op.q.stride && a->n_heads == op.n_heads && a->head_dim == op.head_dim &&
                         a->kv.planes[0].format == op.kv.planes[0].format && attention_tiles(*a, launch_) && rope_rounds_queries(op, launch_) && !is_read_from(ops_, i + 2, op.q);
@@ -132,6 +132,12 @@ class Lowering {
     if (!m || t.cols % 64 > 0 || takes_few_tokens(*m, launch_) || !takes_several_tokens(*m, launch_)) return {};
     in_lanes_ = t.data, lanes_ = data;
     return lanes_for(*m, data);
+  }
+  // Either, for what writes row after row: a tile of many tokens is lanes in rows.
+  Lanes input_after(const Tensor& t, size_t i) {
+    if (t.rows > kTileTokens || t.cols % 64 > 0 || !only_feeds_gemm(t, i)) return lanes_of(t, i, launch_.matmul_scratch);
+    tiled_ = t.data, tiles_ = launch_.matmul_scratch;
+    return {.data = launch_.matmul_scratch, .n_groups = kTileTokens / 8, .rows = true};
   }
   const Matmul* only_feeds(const Tensor& t, size_t i) const {
     const auto* m = at<Matmul>(i + 1);

@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 
 #include "cuda/lib/fp8_unit.h"
+#include "cuda/lib/launch.h"
 
 namespace ridge::cuda {
 namespace {
@@ -162,9 +163,10 @@ void repack(std::byte* units, const std::byte* raw, int64_t stride, RawFormat fo
     part.data += first * kTileRows * stride;
     part.rows -= first * kTileRows;
     std::byte* to = units + first * n_units * unit_bytes(format);
-    if (unit_bytes(format) == Bf16Unit::kBytes) pack_bf16_units<<<grid, 128, 0, stream>>>(to, part, n_units);
-    else if (format.format == FormatId::fp8_e4m3) (format.block_scales ? pack_fp8_units<true> : pack_fp8_units<false>)<<<grid, 32, 0, stream>>>(to, part, n_units);
-    else pack_code_units<<<grid, 32, 0, stream>>>(to, part, n_units);
+    constexpr LaunchAs kAlone{.split = Split::driver, .overlaps = false};
+    if (unit_bytes(format) == Bf16Unit::kBytes) launch_kernel_as(kAlone, pack_bf16_units, grid, 128, 0, stream, to, part, n_units);
+    else if (format.format == FormatId::fp8_e4m3) launch_kernel_as(kAlone, format.block_scales ? pack_fp8_units<true> : pack_fp8_units<false>, grid, 32, 0, stream, to, part, n_units);
+    else launch_kernel_as(kAlone, pack_code_units, grid, 32, 0, stream, to, part, n_units);
   }
 }
 

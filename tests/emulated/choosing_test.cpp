@@ -220,7 +220,9 @@ TEST(Choosing, AmongWhatMasksAllow) {
         continue;
       }
       EXPECT_EQ(chosen[size_t(r)].token, sampled.token) << n_vocab << " tokens, row " << r;
-      if (r % 5 == 3) EXPECT_NEAR(score_of(choosing.scores[size_t(r)], sampled.token, 3).value().logprob, sampled.logprob, 1e-6);
+      if (r % 5 == 3) {
+        EXPECT_NEAR(score_of(choosing.scores[size_t(r)], sampled.token, 3).value().logprob, sampled.logprob, 1e-6);
+      }
     }
   }
   EXPECT_LT(n_open, 2);

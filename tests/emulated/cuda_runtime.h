@@ -1,6 +1,7 @@
 // A stand-in for CUDA's own header, so that kernels of plain CUDA are compiled for the host and run there, thread by thread: CI has no GPU, and a wrong index or a missing barrier should not
-// wait for one. Blocks run one after the other; a block's threads are fibers that go on until a barrier or an exchange between lanes, in another order each time. What it cannot show: races
-// between two barriers where no order of whole stretches makes a difference, what blocks do to each other, and anything in PTX.
+// wait for one. Blocks run one after the other; a block's threads are fibers that go on until a barrier or an exchange between lanes, in another order each time. What PTX does for kernels of
+// sm_90a has stand-ins of its own (cuda/lib beside this): copies arrive late and in any order, products are made when they are waited for. What it cannot show: races
+// between two barriers where no order of whole stretches makes a difference, what blocks do to each other, clusters among them, and anything else in PTX.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -13,12 +14,16 @@
 #define __host__
 #define __shared__ static                    // a block at a time
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 struct alignas(8) uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(8) float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
 
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;      // of the thread that runs
 
@@ -29,11 +34,25 @@ int meet(int brought);
 // Waits for the 32 lanes of the warp; what each of them brought.
 const uint64_t* exchange(uint64_t brought);
 
+// Lets others run until `ready`; it is asked again after each time that they could.
+using Ready = bool (*)(const void*);
+void wait_until(Ready ready, const void* of);
+template <class Is>
+void wait_until(const Is& is_ready) {
+  wait_until([](const void* i) { return (*static_cast<const Is*>(i))(); }, &is_ready);
+}
+// What happens beside the threads: `done` is called at some time, in no order.
+using Done = void (*)(const uint64_t (&with)[4]);
+void later(Done done, const uint64_t (&with)[4]);
+// The block's dynamic shared memory, which holds anything at first; its start is at 0 of shared addresses.
+std::byte* shared_memory();
+int this_thread();
+
 using Body = void (*)(const void*);
-void run_grid(dim3 grid, dim3 threads, Body body, const void* arguments);
+void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, Body body, const void* arguments);
 template <class Call>
-void run_grid(dim3 grid, dim3 threads, const Call& call) {
-  run_grid(grid, threads, [](const void* c) { (*static_cast<const Call*>(c))(); }, &call);
+void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, const Call& call) {
+  run_grid(grid, threads, shared_bytes, [](const void* c) { (*static_cast<const Call*>(c))(); }, &call);
 }
 
 template <class T>
@@ -67,7 +86,20 @@ T __shfl_up_sync(unsigned, T v, unsigned lanes) {
 }
 
 template <class T>
+T __shfl_sync(unsigned, T v, int lane) { return ridge::emulated::value_of<T>(ridge::emulated::exchange(ridge::emulated::bits_of(v))[lane]); }
+
+template <class T>
 T __ldcg(const T* p) { return *p; }
+template <class T>
+T __ldcs(const T* p) { return *p; }
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned which) {
+  const uint64_t bytes = uint64_t{b} << 32 | a;
+  unsigned v = 0;
+  for (int i = 0; i < 4; ++i) v |= unsigned(bytes >> (8 * (which >> (4 * i) & 7)) & 255) << (8 * i);
+  return v;
+}
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) { return unsigned((uint64_t{high} << 32 | low) << (by & 31) >> 32); }
+inline size_t __cvta_generic_to_shared(const void* p) { return size_t(static_cast<const std::byte*>(p) - ridge::emulated::shared_memory()); }
 inline float __uint_as_float(unsigned v) { return std::bit_cast<float>(v); }
 inline unsigned __float_as_uint(float v) { return std::bit_cast<unsigned>(v); }
 inline float __int2float_rn(int v) { return float(v); }
@@ -85,6 +117,9 @@ T atomicExch(T* p, T v) { const T was = *p; *p = v; return was; }
 
 // As much of the host's side as launches use.
 using cudaStream_t = void*;
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+template <class Kernel>
+void cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int) {}
 enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization, cudaLaunchAttributePreferredSharedMemoryCarveout, cudaLaunchAttributeClusterDimension };
 enum { cudaSharedmemCarveoutMaxShared = 100 };
 struct cudaLaunchAttribute {
@@ -100,5 +135,5 @@ struct cudaLaunchConfig_t {
 };
 template <class... Params>
 void cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), Params... params) {
-  ridge::emulated::run_grid(config->gridDim, config->blockDim, [&] { kernel(params...); });
+  ridge::emulated::run_grid(config->gridDim, config->blockDim, config->dynamicSmemBytes, [&] { kernel(params...); });
 }

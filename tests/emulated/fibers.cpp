@@ -44,6 +44,12 @@ std::vector<Fiber> fibers;
 std::vector<Warp> warps;
 Meeting of_block;
 int n_ended, n_threads, running;
+struct Later { Done done; uint64_t with[4]; };
+std::vector<Later> pending;
+// Dynamic shared memory, aligned to no more than CUDA says.
+constexpr size_t kOff = 16, kSpare = 1024 + kOff;
+struct Shared { std::byte* at; std::unique_ptr<std::byte[]> whole; size_t n; };
+Shared shared{};
 Body body;
 const void* arguments;
 std::mt19937 rng;
@@ -75,8 +81,19 @@ void run_thread() {
   yield();
 }
 
+// Some of what is under way.
+void happen() {
+  for (size_t n = rng() % 4; n > 0 && !pending.empty(); --n) {
+    std::swap(pending[rng() % pending.size()], pending.back());
+    const Later l = pending.back();
+    pending.pop_back();
+    l.done(l.with);
+  }
+}
+
 void run_block() {
   of_block = {}, n_ended = 0;
+  std::fill(shared.at, shared.at + shared.n, std::byte{0xff});               // as numbers: NaN
   warps.assign(size_t(n_threads) / 32, {});
   for (Fiber& fiber : fibers) {
     if (!fiber.stack) fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
@@ -96,24 +113,36 @@ void run_block() {
       running = i;
       threadIdx.x = unsigned(i);
       go_on(fibers[size_t(i)]);
+      happen();
     }
   }
+  CHECK(pending.empty());                                                      // copies that nobody waited for
 }
 
-// Until the meeting has ended; then the thread's number is this one's again.
-void await(const Meeting& meeting, uint64_t turn, int self) {
-  while (meeting.turn == turn) yield();
-  running = self, threadIdx.x = unsigned(self);
+// Until the meeting has ended.
+void await(const Meeting& meeting, uint64_t turn) {
+  wait_until([&] { return meeting.turn != turn; });
 }
 
 }  // namespace
+
+// Then the thread's number is this one's again.
+void wait_until(Ready ready, const void* of) {
+  const int self = running;
+  while (!ready(of)) yield();
+  running = self, threadIdx.x = unsigned(self);
+}
+
+void later(Done done, const uint64_t (&with)[4]) { pending.push_back({done, {with[0], with[1], with[2], with[3]}}); }
+std::byte* shared_memory() { return shared.at; }
+int this_thread() { return running; }
 
 int meet(int brought) {
   const int self = running;
   const uint64_t turn = of_block.turn;
   of_block.n_here++, of_block.sum += brought;
   end_meetings(warps[size_t(self) / 32]);
-  await(of_block, turn, self);
+  await(of_block, turn);
   return of_block.last_sum;
 }
 
@@ -124,15 +153,17 @@ const uint64_t* exchange(uint64_t brought) {
   warp.brought[self % 32] = brought;
   warp.meeting.n_here++;
   end_meetings(warp);
-  await(warp.meeting, turn, self);
+  await(warp.meeting, turn);
   return warp.last_brought;
 }
 
-void run_grid(dim3 grid, dim3 threads, Body b, const void* a) {
+void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, Body b, const void* a) {
   CHECK(threads.y == 1 && threads.z == 1 && threads.x % 32 == 0);
   body = b, arguments = a;
   gridDim = grid, blockDim = threads, n_threads = int(threads.x);
   fibers.resize(threads.x);
+  if (shared_bytes > shared.n) shared = {nullptr, std::make_unique<std::byte[]>(shared_bytes + kSpare), shared_bytes};
+  if (shared.whole) shared.at = shared.whole.get() + (1024 - reinterpret_cast<uintptr_t>(shared.whole.get()) % 1024) + kOff;
   for (blockIdx.z = 0; blockIdx.z < grid.z; ++blockIdx.z)
     for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
       for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) run_block();

@@ -5,7 +5,8 @@
 
 namespace ridge::cuda {
 
-constexpr int kGemmFrom = 65;                                               // tokens from which it is used
+constexpr int kGemmFrom = 33;                                               // tokens from which it is used
+constexpr int64_t kMostChainSums = int64_t{32} << 20;                       // bytes of Launch::chain_sums
 
 struct GemmPart {                                                           // one weight of the op
   const std::byte* units;
@@ -19,7 +20,7 @@ struct GemmPart {                                                           // o
 // Of one weight alone: its output is not written but added to x, whose rows are as far apart; none where x is null. The copy engine adds, as fmaf(1, output, x) would, but for numbers
 // below 1e-38, which it may take for zeros.
 struct GemmResidual { float* x; int64_t stride; };                          // stride in floats
-struct GemmParts { GemmPart part[3]; int n; GemmResidual residual; };
+struct GemmParts { GemmPart part[3]; int n; GemmResidual residual = {}; };
 
 inline GemmPart part_from(const Matmul& op, int i) {
   const Weight& w = *op.w[i];
@@ -32,9 +33,14 @@ bool gemm_takes(const Matmul& op, const Launch& launch);
 bool gemm_takes_tiles(const Matmul& op, const Launch& launch);
 bool gemm_activates(const Matmul& op, const Activate& activate, const Launch& launch);
 
-// Parts of one unit, that of `first`, over one input, which lies in `tiles` already or is copied there first.
-void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& launch);
+// How: by blocks of 64, 128, 184 (of units without scales of their own, not activated) or 192 tokens; a chain at a time (not activated, from eight units on). All give the same bits.
+struct GemmWay {
+  int tokens;
+  bool by_chain;
+};
+// Parts of one unit, that of `first`, over one input, which lies in `tiles` already or is copied there first. Without a way the one of least time.
+void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& launch, std::optional<GemmWay> way = {});
 // Gate and up: the activated product leaves as tiles, the input of the matmul that follows.
-void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& launch);
+void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& launch, std::optional<GemmWay> way = {});
 
 }  // namespace ridge::cuda

@@ -49,6 +49,7 @@ struct Launch {
   float* tile_relays;                        // the same of kTileRelayBytes, in which they come to blocks that wait for them (lib/fold.h); null: none
   std::byte* matmul_scratch;                 // activations in bf16 for many tokens
   int64_t matmul_scratch_bytes;
+  float4* chain_sums;                        // of matmuls of many tokens that take one chain at a time (kernels/gemm.cu); null before sm_90
   std::byte* activated;                      // activated rows in bf16 between two matmuls: as rows for few tokens, as tiles for many
   int64_t activated_bytes;
   Turnstile* normed_rows;                    // of norms that matmuls of several tokens make themselves; null before sm_90, which has none

@@ -1,4 +1,4 @@
-// Matmul for several tokens (up to 32), too many for few_tokens.cu to keep their rows in shared memory (or to be fast with them: several_tokens_gain), too few for gemm_wgmma.cu's tiles. What binds here is not the weights alone but the
+// Matmul for several tokens (up to 32), too many for few_tokens.cu to keep their rows in shared memory (or to be fast with them: several_tokens_gain), too few for gemm.cu's blocks. What binds here is not the weights alone but the
 // input that every multiprocessor has to fetch for the rows it multiplies: the second-level cache gives 6.5 TB/s to all of them together, and 32 rows a block (matmul.cu) mean
 // 200 MB of input for gate and up of an 8B model beside 57 MB of nvfp4. Here two blocks are a cluster that multiplies 4 x RT row tiles; each has four of the eight chains of
 // inputs (unit u belongs to chain u mod 8), half of the input.

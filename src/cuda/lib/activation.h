@@ -16,8 +16,12 @@ __device__ float act(float v) {
 
 // a / b for numbers that are not extreme: the steps that the compiler takes for such numbers, without the branch it puts around each division.
 __device__ inline float plain_quotient(float a, float b) {
+#if defined(__CUDA_ARCH__)
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
+#else
+  float r = 1.0f / b;
+#endif
   r = fmaf(r, fmaf(r, -b, 1.0f), r);
   const float q = __fmul_rn(a, r);
   return fmaf(r, fmaf(q, -b, a), q);

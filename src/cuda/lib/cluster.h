@@ -5,6 +5,10 @@
 
 namespace ridge::cuda {
 
+#if defined(__CUDACC__)
+constexpr bool kHasClusters = true;
+#endif
+
 // All threads of all blocks; the two halves of a barrier, so that work may lie between them. What was stored before the one is seen after the other.
 __device__ inline void arrive_in_cluster() {
 #if __CUDA_ARCH__ >= 900

@@ -105,6 +105,17 @@ struct E8m0Scales {
   __device__ static uint32_t widen(uint32_t scales) { return scales * 0x80u; }
 };
 
+// Bits of `a` where the mask has ones, else of `b`, in one instruction.
+__device__ inline uint32_t select_bits(uint32_t mask, uint32_t a, uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  uint32_t v;
+  asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(v) : "r"(mask), "r"(a), "r"(b));
+  return v;
+#else
+  return (mask & a) | (~mask & b);
+#endif
+}
+
 // e2m1 codes whose scales multiply them on the way to the tensor cores, without rounding. A code's bits dropped into a bf16's exponent and mantissa give its value times 2^-126
 // (subnormals included).
 template <class Scales>
@@ -131,8 +142,7 @@ struct E2m1Unit {
     if (pair == 1) bits = words[t] << 4;
     if (pair == 2) bits = __funnelshift_l(words[t], words[t], 10);
     if (pair == 3) {
-      uint32_t both;                                                         // of words in their places: the compiler would mask before it shifts, and twice
-      asm("lop3.b32 %0, %1, %2, %3, 0xCA;" : "=r"(both) : "r"(kOfFirst), "r"(words[t / 2 * 2] << 2), "r"(words[t / 2 * 2 + 1]));
+      const uint32_t both = select_bits(kOfFirst, words[t / 2 * 2] << 2, words[t / 2 * 2 + 1]);      // of words in their places: the compiler would mask before it shifts, and twice
       bits = t % 2 == 0 ? both << 6 : __funnelshift_l(both, both, 12);
     }
     bits &= kPair;

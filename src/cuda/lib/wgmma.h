@@ -156,37 +156,27 @@ __device__ inline void wgmma(float (&d)[64], uint64_t a, uint64_t b) {
                : "l"(a), "l"(b), "n"(int(kFresh)));
 }
 
-// fresh: as kFresh, known as the kernel runs.
-__device__ inline void wgmma(float (&d)[92], const uint32_t (&a)[4], uint64_t b, bool fresh) {
-  asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %97, 0;\nwgmma.mma_async.sync.aligned.m64n184k16.f32.bf16.bf16 {"
-               RIDGE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91"
-               "}, {%92, %93, %94, %95}, %96, add, 1, 1, 0;}"
-             : RIDGE_SUMS_64, RIDGE_SUMS_16(64), RIDGE_SUMS_4(80), RIDGE_SUMS_4(84), RIDGE_SUMS_4(88)
-             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(fresh)));
-}
-__device__ inline void wgmma(float (&d)[96], const uint32_t (&a)[4], uint64_t b, bool fresh) {
-  asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %101, 0;\nwgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
-               RIDGE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-               "}, {%96, %97, %98, %99}, %100, add, 1, 1, 0;}"
-             : RIDGE_SUMS_64, RIDGE_SUMS_16(64), RIDGE_SUMS_16(80)
-             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(fresh)));
-}
-
-// A from shared memory.
-__device__ inline void wgmma(float (&d)[92], uint64_t a, uint64_t b, bool fresh) {
-  asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %94, 0;\nwgmma.mma_async.sync.aligned.m64n184k16.f32.bf16.bf16 {"
-               RIDGE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91"
-               "}, %92, %93, add, 1, 1, 0, 0;}"
-             : RIDGE_SUMS_64, RIDGE_SUMS_16(64), RIDGE_SUMS_4(80), RIDGE_SUMS_4(84), RIDGE_SUMS_4(88)
-             : "l"(a), "l"(b), "r"(int(fresh)));
-}
-__device__ inline void wgmma(float (&d)[96], uint64_t a, uint64_t b, bool fresh) {
-  asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %98, 0;\nwgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
-               RIDGE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-               "}, %96, %97, add, 1, 1, 0, 0;}"
-             : RIDGE_SUMS_64, RIDGE_SUMS_16(64), RIDGE_SUMS_16(80)
-             : "l"(a), "l"(b), "r"(int(fresh)));
-}
+// bf16 for so many tokens, A from registers and from shared memory. fresh: as kFresh, known as the kernel runs. d: the number of sums, d1 to d5 those that follow it.
+#define RIDGE_WGMMA(tokens, names, d0, d1, d2, d3, d4, d5, ...)                                                                                              \
+  __device__ inline void wgmma(float (&d)[tokens / 2], const uint32_t (&a)[4], uint64_t b, bool fresh) {                                                     \
+    asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %" #d5 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #tokens "k16.f32.bf16.bf16 {" names                    \
+                 "}, {%" #d0 ", %" #d1 ", %" #d2 ", %" #d3 "}, %" #d4 ", add, 1, 1, 0;}"                                                                     \
+                 : __VA_ARGS__                                                                                                                               \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(fresh)));                                                                     \
+  }                                                                                                                                                          \
+  __device__ inline void wgmma(float (&d)[tokens / 2], uint64_t a, uint64_t b, bool fresh) {                                                                 \
+    asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %" #d2 ", 0;\nwgmma.mma_async.sync.aligned.m64n" #tokens "k16.f32.bf16.bf16 {" names                    \
+                 "}, %" #d0 ", %" #d1 ", add, 1, 1, 0, 0;}"                                                                                                  \
+                 : __VA_ARGS__                                                                                                                               \
+                 : "l"(a), "l"(b), "r"(int(fresh)));                                                                                                         \
+  }
+RIDGE_WGMMA(64, RIDGE_NAMES_32, 32, 33, 34, 35, 36, 37, RIDGE_SUMS_16(0), RIDGE_SUMS_16(16))
+RIDGE_WGMMA(128, RIDGE_NAMES_64, 64, 65, 66, 67, 68, 69, RIDGE_SUMS_64)
+RIDGE_WGMMA(184, RIDGE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91", 92, 93, 94, 95, 96, 97, RIDGE_SUMS_64, RIDGE_SUMS_16(64), RIDGE_SUMS_4(80),
+            RIDGE_SUMS_4(84), RIDGE_SUMS_4(88))
+RIDGE_WGMMA(192, RIDGE_NAMES_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95", 96, 97, 98, 99, 100, 101, RIDGE_SUMS_64, RIDGE_SUMS_16(64),
+            RIDGE_SUMS_16(80))
+#undef RIDGE_WGMMA
 
 #undef RIDGE_SUMS_4
 #undef RIDGE_SUMS_16

@@ -1,5 +1,5 @@
-// Matmul for many tokens on sm_90a. A block multiplies 128 rows of a weight with 192 tokens (or 184): two warpgroups take 64 rows each as operand A, decoded in registers
-// from the same units that serve one token, or in bf16 from shared memory as they lie; tokens are operand B in shared memory. Four warps keep the bulk copies going, a few units ahead;
+// Matmul for many tokens on sm_90a. A block multiplies 128 rows of a weight with 192 tokens (or 184, 128, 64): two warpgroups take 64 rows each as operand A, decoded in registers
+// from the same units that serve one token, or in bf16 from shared memory as they lie; tokens are operand B in shared memory. Four warps keep the bulk copies going, a few units ahead, one those of tokens;
 // blocks stay and walk over tiles. A bulk copy takes its warp some 60 cycles to ask for, one lane after the other: nine by one warp nearly fill the 770 cycles of a unit, and results that
 // leave through shared memory by 192 copies of a row cost more than plain stores from registers do.
 //
@@ -21,10 +21,11 @@
 // Units with scales of their own (fp8 in blocks of 128, q8_0, q4_0, q4_1) are multiplied from zero and added to the chain with their scale, as few tokens have it. That is a third
 // set of sums; registers hold two, so what the ended chains add up to waits in shared memory (98 KB, the threads' own), in place of two stages. Minimums (q4_1) take the sums of
 // a unit's activations, as four more multiplications with operands of ones: reading sums made beforehand would, by count, keep shared memory busy for as long (192 cycles a half; not measured).
+#pragma once
 #include <algorithm>
 #include <utility>
 
-#include "cuda/kernels/gemm.h"
+#include "cuda/kernels/gemm_blocks.h"
 #include "cuda/lib/activation.h"
 #include "cuda/lib/cluster.h"
 #include "cuda/lib/launch.h"
@@ -33,91 +34,78 @@
 #include "cuda/lib/units.h"
 #include "cuda/lib/wgmma.h"
 
-namespace ridge::cuda {
-namespace {
+namespace ridge::cuda::blocks {
 
-constexpr int kRows = 128, kChains = 8, kConsumers = 2, kThreads = 128 * (kConsumers + 1);
-constexpr int kTilesOfBlock = kRows / kTileRows;
-constexpr int kGroup = 16;                                                  // row blocks that run side by side over all tokens before the next ones
-constexpr int kPlain = -1, kAdding = -2;                                    // in place of an activation: none; none, and the output is added to the residual stream
-constexpr int kSwapStride = 64 + 4, kSwapBytes = 2 * (kTileTokens / 2) * kSwapStride * 4;         // floats a token, so that lanes fall into different banks
+constexpr int kGroupRows = 2048;                                            // rows of blocks that run side by side over all tokens before the next ones
+constexpr int kSwapStride = 64 + 4;                                         // floats a token, so that lanes fall into different banks
 
-constexpr int kBoxTokens = 24, kBoxBytes = kBoxTokens * 128, kBoxesBytes = kConsumers * 2 * 2 * kBoxBytes;      // [warpgroup][turn][32 rows]: what leaves as boxes
-template <class Unit>
-constexpr int kWeightBytes = kTilesOfBlock * Unit::kBytes;
-constexpr int kTotalBytes = kRows * kTileTokens * 4;
-static_assert(kTotalBytes >= kSwapBytes);                                   // they share their place
+template <int kTokens>
+constexpr int kBoxTokens = kTokens <= 64 ? 16 : 24;                          // of a box in which outputs leave
+template <class Unit, int kTokens>
+constexpr int kWeightBytes = rows_of(kTokens) / kTileRows * Unit::kBytes;
 template <class Unit>
 constexpr bool kAsItLies = std::is_same_v<Unit, Bf16Unit>;                  // operand A is not decoded but read from shared memory
-template <class Unit>
-constexpr int kCluster = kAsItLies<Unit> ? 2 : 1;                              // blocks of a cluster, which share their tokens
-template <class Unit, int kAct>
-constexpr int kEndBytes = (kAct < 0 ? 1024 : 0) + (Unit::kScales > 0 ? kTotalBytes : kAct < 0 ? kBoxesBytes : kAsItLies<Unit> ? kTileBytes : kSwapBytes);      // 1024: boxes begin at such
-// kTokens: of a block's tile, kTileTokens or fewer; in the latter case they may lie in two tiles of the input.
-template <class Unit, int kAct, int kTokens>
-constexpr int kStages = (225 * 1024 - kEndBytes<Unit, kAct>) / (kWeightBytes<Unit> + kTokens * 128);
-template <class Unit, int kAct, int kTokens>
-constexpr int kSharedBytes = 1024 + kStages<Unit, kAct, kTokens> * (kWeightBytes<Unit> + kTokens * 128) + kEndBytes<Unit, kAct>;
 
-// A thread copies two inputs of four lane quarters: chunk c, half of operand c / 2.
-template <bool kHalves>
-__global__ void tile_input_kernel(std::byte* tiles, Tensor x, int n_units) {
-  follow();
-  const int token = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x, unit = i / 8, c = i % 8;
-  if (unit >= n_units) return;
-  const float* row = reinterpret_cast<const float*>(x.data + token * x.stride);
-  uint32_t v[4];
-#pragma unroll
-  for (int q = 0; q < 4; ++q) {
-    const int64_t k = unit * kUnit + lane_input<kHalves>(q, c / 4) + 2 * (c % 4);
-    v[q] = pack_bf16(k < x.cols ? row[k] : 0.0f, k + 1 < x.cols ? row[k + 1] : 0.0f);
-  }
-  *reinterpret_cast<uint4*>(tiles + tile_place(token, unit * kUnit + 2 * c, n_units)) = {v[0], v[1], v[2], v[3]};
+template <class Unit, int kTokens>
+constexpr int kClusterOf = kHasClusters && kAsItLies<Unit> ? 2 : 1;          // blocks of a cluster, which share their tokens
+
+// What a block needs for the end of its tile: totals and what is swapped share their place.
+template <class Unit, GemmEnd kEnd, int kTokens>
+constexpr int end_bytes() {
+  constexpr int kPairs = warpgroups_of(kTokens) / 2, kTotalBytes = rows_of(kTokens) * kTokens * 4, kSwapBytes = kPairs * kTokens * kSwapStride * 4;
+  constexpr int kBoxesBytes = warpgroups_of(kTokens) * 2 * 2 * kBoxTokens<kTokens> * 128;      // [warpgroup][turn][32 rows]: what leaves as boxes
+  static_assert(kTotalBytes >= kSwapBytes);
+  if (kEnd == GemmEnd::chains) return 0;
+  if (kEnd == GemmEnd::rows) return 1024 + (Unit::kScales > 0 ? std::max(kTotalBytes, kBoxesBytes) : kBoxesBytes);      // 1024: boxes begin at such
+  return Unit::kScales > 0 ? kTotalBytes : kAsItLies<Unit> ? kPairs * kTokens * 128 : kSwapBytes;
 }
+template <class Unit, GemmEnd kEnd, int kTokens>
+constexpr int kStages = (225 * 1024 - end_bytes<Unit, kEnd, kTokens>()) / (kWeightBytes<Unit, kTokens> + kTokens * 128);
+template <class Unit, GemmEnd kEnd, int kTokens>
+constexpr int kSharedBytes = 1024 + kStages<Unit, kEnd, kTokens> * (kWeightBytes<Unit, kTokens> + kTokens * 128) + end_bytes<Unit, kEnd, kTokens>();
 
-struct Grid { int n_units, n_row_blocks, n_token_blocks, n_tokens; };
+__host__ __device__ constexpr bool is_gated(GemmEnd end) { return end == GemmEnd::silu || end == GemmEnd::gelu_tanh; }
+__host__ __device__ constexpr ActKind act_of(GemmEnd end) { return end == GemmEnd::silu ? ActKind::silu : ActKind::gelu_tanh; }
+
+// What a block does at a time: a tile with all its chains, or one chain of a tile.
+template <bool kByChain>
+struct Item {
+  int place, first_chain, end_chain;
+  __device__ explicit Item(int i) : place(kByChain ? i / kChains : i), first_chain(kByChain ? i % kChains : 0), end_chain(kByChain ? first_chain + 1 : kChains) {}
+};
 
 // Tile i: row blocks in groups, so that what runs at the same time reads few rows and few tokens.
 struct Place { int row_block, token_block; };
 // A cluster's blocks have neighbouring row blocks; the last of all may be beyond the rows.
-template <int kCluster>
+template <int kCluster, int kTokens>
 __device__ Place place(int i, const Grid& grid) {
-  constexpr int kMost = kGroup / kCluster;
+  constexpr int kMost = kGroupRows / rows_of(kTokens) / kCluster;
   const int per_group = kMost * grid.n_token_blocks, group = i / per_group, in_group = i % per_group, wide = min(kMost, (grid.n_row_blocks + kCluster - 1) / kCluster - group * kMost);
   return {(group * kMost + in_group % wide) * kCluster + int(blockIdx.x) % kCluster, in_group / wide};
-}
-__device__ const GemmPart& part_of(const GemmParts& parts, int row_block) {
-  int which = 0;
-  while (which + 1 < parts.n && row_block >= parts.part[which + 1].first_block) ++which;
-  return parts.part[which];
-}
-
-// Scaled, with a bias where there is one: every kernel of this arithmetic rounds twice.
-__device__ float finished(float sum, float scale, float row_scale, const float* bias) {
-  const float v = __fmul_rn(__fmul_rn(sum, scale), row_scale);
-  return bias ? __fadd_rn(v, *bias) : v;
 }
 
 // Where outputs go, by parts; or the residual stream. The last boxes of a tile may have fewer tokens than the others.
 struct Outputs { CUtensorMap of_part[3], last[3]; };
 
-template <class Unit, int kAct, int kTokens>
-__global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant__ GemmParts parts, [[maybe_unused]] const __grid_constant__ Outputs outputs, const std::byte* x, std::byte* out_tiles, Grid grid, int n_tiles) {
+template <class Unit, GemmEnd kEnd, int kTokens>
+__global__ void __launch_bounds__(rows_of(kTokens) * 2 + 128, 1) gemm_kernel(const __grid_constant__ GemmParts parts, [[maybe_unused]] const __grid_constant__ Outputs outputs, const std::byte* x, std::byte* out_tiles, float4* chain_sums, Grid grid, int n_items) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  constexpr int kDepth = kStages<Unit, kAct, kTokens>, kInputBytes = kTokens * 128;
-  constexpr bool kGated = kAct >= 0, kAdds = kAct == kAdding, kScaled = Unit::kScales > 0, kJoined = kGated && kAsItLies<Unit>;
-  extern __shared__ std::byte raw_shared[];
+  constexpr int kBoxTokens = blocks::kBoxTokens<kTokens>, kBoxBytes = kBoxTokens * 128;
+  constexpr int kConsumers = warpgroups_of(kTokens), kRows = rows_of(kTokens), kTilesOfBlock = kRows / kTileRows, kOfBlock = kWeightBytes<Unit, kTokens>;
+  constexpr int kDepth = kStages<Unit, kEnd, kTokens>, kInputBytes = kTokens * 128, kCluster = kClusterOf<Unit, kTokens>;
+  constexpr bool kGated = is_gated(kEnd), kByChain = kEnd == GemmEnd::chains, kScaled = Unit::kScales > 0, kJoined = kGated && kAsItLies<Unit>;
+  RIDGE_DYNAMIC_SHARED(raw_shared);
   __shared__ Barrier full[kDepth], empty[kDepth];
   std::byte* inputs = raw_shared + (-shared_address(raw_shared) & 1023);    // [stage][token][128 bytes]
   std::byte* weights = inputs + kDepth * kInputBytes;                      // [stage][row tile][unit]
   const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0), lane = threadIdx.x % 32, group = warp / 4;     // the compiler sees that a warp agrees on it
   start_dependents();
   if (threadIdx.x == 0) {
-    for (int i = 0; kAct < 0 && i < parts.n; ++i) prefetch_map(outputs.of_part[i]);
-    for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], 1), init_barrier(&empty[s], kConsumers * 4 * kCluster<Unit> * kWarpArrivals);
+    for (int i = 0; kEnd == GemmEnd::rows && i < parts.n; ++i) prefetch_map(outputs.of_part[i]);
+    for (int s = 0; s < kDepth; ++s) init_barrier(&full[s], 1), init_barrier(&empty[s], kConsumers * 4 * kCluster * kWarpArrivals);
     publish_barriers();
   }
-  if (kCluster<Unit> > 1) arrive_started(), await_cluster();
+  if (kCluster > 1) arrive_started(), await_cluster();
   else __syncthreads();
   int stage = 0;
   uint32_t phase = 0;
@@ -127,75 +115,96 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
   const auto leave = [&](int s) {
     arrive_as_warp(&empty[s], lane);
     if (lane >= kWarpArrivals) return;
-    if (kCluster<Unit> > 1) arrive_there(address_in(shared_address(&empty[s]), int(blockIdx.x) % kCluster<Unit> ^ 1));
+    if (kCluster > 1) arrive_there(address_in(shared_address(&empty[s]), int(blockIdx.x) % kCluster ^ 1));
   };
 
   if (group == kConsumers) {
-    shrink_registers<40>();
+    shrink_registers<(kConsumers == 4 ? 32 : 40)>();
+    // The first warp has the tokens, the others the weights, which wait for nobody.
     if (lane == 0) {
-      await_predecessors();
-      const int worker = warp % 4;                                          // of four, each with its row tiles; the first has the tokens, too
-      constexpr int kOwn = kTilesOfBlock / 4;
-      for (int i = blockIdx.x / kCluster<Unit>; i < n_tiles; i += gridDim.x / kCluster<Unit>) {
-        const Place at = place<kCluster<Unit>>(i, grid);
-        const GemmPart& part = kGated ? parts.part[worker / 2] : part_of(parts, at.row_block);
-        const int first_tile = kGated ? at.row_block * 4 + worker % 2 * kOwn : (at.row_block - part.first_block) * kTilesOfBlock + worker * kOwn;
-        const int last_tile = (part.rows + kTileRows - 1) / kTileRows - 1;
-        const std::byte* units[kOwn];
-#pragma unroll
-        for (int t = 0; t < kOwn; ++t)
-          units[t] = kJoined ? parts.part[t].units + int64_t{min(at.row_block * 4 + worker, last_tile)} * grid.n_units * Unit::kBytes
-                             : part.units + int64_t{min(first_tile + t, last_tile)} * grid.n_units * Unit::kBytes;
-        const int first_token = at.token_block * kTokens, in_tile = kTokens == kTileTokens ? 0 : first_token % kTileTokens;
-        const std::byte* tokens = x + int64_t{first_token / kTileTokens} * grid.n_units * kTileBytes + in_tile * 128;
-        // What lies in the next tile, if there is one: tokens beyond the last may hold anything.
-        const int n_here = min(kTokens, kTileTokens - in_tile) * 128, n_next = first_token + n_here / 128 < grid.n_tokens ? kInputBytes - n_here : 0;
-        const std::byte* next_tokens = tokens - in_tile * 128 + int64_t{grid.n_units} * kTileBytes;
+      const int worker = warp % 4;
+      constexpr int kWorkers = 3, kMost = (kTilesOfBlock + kWorkers - 1) / kWorkers;      // that copy weights; row tiles of one
+      if (worker == 0) await_predecessors();
+      for (int i = blockIdx.x / kCluster; i < n_items; i += gridDim.x / kCluster) {
+        const Item<kByChain> item(i);
+        const Place at = place<kCluster, kTokens>(item.place, grid);
+        if (worker == 0) {
+          const int first_token = at.token_block * kTokens, in_tile = kTokens == kTileTokens ? 0 : first_token % kTileTokens;
+          const std::byte* tokens = x + int64_t{first_token / kTileTokens} * grid.n_units * kTileBytes + in_tile * 128;
+          // What lies in the next tile, if there is one: tokens beyond the last may hold anything.
+          const int n_here = min(kTokens, kTileTokens - in_tile) * 128, n_next = first_token + n_here / 128 < grid.n_tokens ? kInputBytes - n_here : 0;
+          const std::byte* next_tokens = tokens - in_tile * 128 + int64_t{grid.n_units} * kTileBytes;
 #pragma unroll 1
-        for (int chain = 0; chain < kChains; ++chain)
+          for (int chain = item.first_chain; chain < item.end_chain; ++chain)
 #pragma unroll 1
-          for (int u = chain; u < grid.n_units; u += kChains) {
-            await(&empty[stage], phase ^ 1);
-            if (worker == 0) {
-              arrive_expecting(&full[stage], kWeightBytes<Unit> + n_here + n_next);
+            for (int u = chain; u < grid.n_units; u += kChains) {
+              await(&empty[stage], phase ^ 1);
+              arrive_expecting(&full[stage], kOfBlock + n_here + n_next);
               const auto copy_tokens = [&](std::byte* to, const std::byte* from, int n_bytes) {
-                if (kCluster<Unit> == 1) return copy_bulk(to, from, n_bytes, &full[stage]);
+                if (kCluster == 1) return copy_bulk(to, from, n_bytes, &full[stage]);
                 const int half = n_bytes / 256 * 128;                        // whole tokens
-                if (blockIdx.x % kCluster<Unit>) copy_bulk_to_pair(to + half, from + half, n_bytes - half, &full[stage]);
+                if (blockIdx.x % kCluster) copy_bulk_to_pair(to + half, from + half, n_bytes - half, &full[stage]);
                 else if (half > 0) copy_bulk_to_pair(to, from, half, &full[stage]);
               };
               copy_tokens(inputs + stage * kInputBytes, tokens + int64_t{u} * kTileBytes, n_here);
-              if (kTokens < kTileTokens && n_next > 0) copy_tokens(inputs + stage * kInputBytes + n_here, next_tokens + int64_t{u} * kTileBytes, n_next);
+              if (kTileTokens % kTokens > 0 && n_next > 0) copy_tokens(inputs + stage * kInputBytes + n_here, next_tokens + int64_t{u} * kTileBytes, n_next);
+              advance();
             }
+        } else {
+          const std::byte* units[kMost];
 #pragma unroll
-            for (int t = 0; t < kOwn; ++t)
-              copy_bulk(weights + stage * kWeightBytes<Unit> + (worker * kOwn + t) * Unit::kBytes, units[t] + int64_t{u} * Unit::kBytes, Unit::kBytes, &full[stage]);
-            advance();
+          for (int r = 0; r < kMost; ++r) {
+            const int nth = min(worker - 1 + r * kWorkers, kTilesOfBlock - 1);   // of the block's row tiles
+            const GemmPart& part = kJoined ? parts.part[nth % 2] : kGated ? parts.part[nth / 4 % 2] : part_of(parts, at.row_block);
+            const int tile = kJoined ? at.row_block * (kTilesOfBlock / 2) + nth / 2 : kGated ? at.row_block * (kTilesOfBlock / 2) + nth / 8 * 4 + nth % 4 : (at.row_block - part.first_block) * kTilesOfBlock + nth;
+            units[r] = part.units + int64_t{min(tile, (part.rows + kTileRows - 1) / kTileRows - 1)} * grid.n_units * Unit::kBytes;
           }
+#pragma unroll 1
+          for (int chain = item.first_chain; chain < item.end_chain; ++chain)
+#pragma unroll 1
+            for (int u = chain; u < grid.n_units; u += kChains) {
+              await(&empty[stage], phase ^ 1);
+#pragma unroll
+              for (int r = 0; r < kMost; ++r)
+                if (const int nth = worker - 1 + r * kWorkers; nth < kTilesOfBlock)
+                  copy_bulk(weights + stage * kOfBlock + nth * Unit::kBytes, units[r] + int64_t{u} * Unit::kBytes, Unit::kBytes, &full[stage]);
+              advance();
+            }
+        }
       }
     }
   } else {
-    grow_registers<232>();
+    grow_registers<(kConsumers == 4 ? 112 : 232)>();
     const int g = lane / 4, q = lane % 4;
-    std::byte* end = weights + kDepth * kWeightBytes<Unit>;                  // totals of a tile's ended chains [four of a thread's sums][thread]; then what is swapped, or leaves
-    if (kAct < 0) end += -shared_address(end) & 1023;
+    std::byte* end = weights + kDepth * kOfBlock;                  // totals of a tile's ended chains [four of a thread's sums][thread]; then what is swapped, or leaves
+    if (kEnd == GemmEnd::rows) end += -shared_address(end) & 1023;
+    // With an activation: two warpgroups have the rows of a unit of the next matmul's input, and what they exchange.
+    const int pair = kConsumers == 2 ? 0 : group / 2, of_pair = kConsumers == 2 ? group : group % 2;      // as the compiler knows it
+    const auto unit_of = [&](const Place& at) { return at.row_block * (kConsumers / 2) + pair; };
+    const auto meet_pair = [&] { sync_threads_of(1 + pair, 256); };
+    [[maybe_unused]] const auto meet_all = [] { sync_threads_of(8, kConsumers * 128); };
     [[maybe_unused]] const auto send_tile = [&](const Place& at, const std::byte* tile) {
       fence_for_wgmma();
-      sync_threads_of(1, 256);
-      if (threadIdx.x > 0 || at.row_block >= grid.n_row_blocks) return;
-      store_bulk(out_tiles + (int64_t{at.token_block} * grid.n_row_blocks + at.row_block) * kTileBytes, tile, kTileBytes);
+      meet_pair();
+      if (threadIdx.x % 256 > 0 || unit_of(at) >= grid.n_out_units) return;
+      const int first_token = at.token_block * kTokens, in_tile = first_token % kTileTokens, n_here = min(kTokens, kTileTokens - in_tile);
+      std::byte* const to = out_tiles + (int64_t{first_token / kTileTokens} * grid.n_out_units + unit_of(at)) * kTileBytes;
+      store_bulk(to + in_tile * 128, tile, n_here * 128);
+      if (n_here < kTokens && first_token + n_here < grid.n_tokens) store_bulk(to + int64_t{grid.n_out_units} * kTileBytes, tile + n_here * 128, (kTokens - n_here) * 128);
       commit_stores();
     };
 #pragma unroll 1
-    for (int i = blockIdx.x / kCluster<Unit>; i < n_tiles; i += gridDim.x / kCluster<Unit>) {
-      float acc[kTokens / 2], total[kTokens / 2];                            // scaled units: `total` is a unit's sums
+    for (int i = blockIdx.x / kCluster; i < n_items; i += gridDim.x / kCluster) {
+      const Item<kByChain> item(i);
+      float acc[kTokens / 2];
+      [[maybe_unused]] float total[kTokens / 2];                            // scaled units: `total` is a unit's sums
       [[maybe_unused]] uint32_t a[4][4];
 #pragma unroll
       for (int j = 0; j < kTokens / 2; ++j) acc[j] = 0, total[j] = 0;
-      for (int chain = 0; chain < kChains; ++chain) {
+      for (int chain = item.first_chain; chain < item.end_chain; ++chain) {
         for (int u = chain; u < grid.n_units; u += kChains) {
           await(&full[stage], phase);
-          [[maybe_unused]] const std::byte* unit = weights + stage * kWeightBytes<Unit> + warp * Unit::kBytes;
+          [[maybe_unused]] const std::byte* unit = weights + stage * kOfBlock + warp * Unit::kBytes;
           const uint64_t b = wgmma_tile(inputs + stage * kInputBytes);
           if constexpr (kScaled) {
             constexpr int kEach = 4 / Unit::kScales;
@@ -237,8 +246,8 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
             }
           } else if constexpr (kAsItLies<Unit>) {
             // Joined: eight rows of the gate, the same of the up projection, and so on, every other eight for each warpgroup.
-            const std::byte* const rows_here = weights + stage * kWeightBytes<Unit>;
-            const uint64_t rows = kJoined ? wgmma_units(rows_here + group * 1024, 2048) : wgmma_units(rows_here + group * 4 * Unit::kBytes);
+            const std::byte* const rows_here = weights + stage * kOfBlock;
+            const uint64_t rows = kJoined ? wgmma_units(rows_here + pair * (8 * Unit::kBytes) + of_pair * 1024, 2048) : wgmma_units(rows_here + group * 4 * Unit::kBytes);
             wgmma_fence();
 #pragma unroll
             for (int t = 0; t < 4; ++t) wgmma(acc, rows + 16 * t, b + 2 * t, u == chain && t == 0);
@@ -259,46 +268,54 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
           }
           advance();
         }
-        if constexpr (kScaled) {
+        if constexpr (kScaled && !kByChain) {
           if (chain == 0) {                                                  // what leaves from here has left
             if (threadIdx.x % 128 == 0) await_stores_read();
-            sync_threads_of(1, 256);
+            meet_all();
           }
           float4* const mine = reinterpret_cast<float4*>(end) + threadIdx.x;
 #pragma unroll
           for (int j = 0; j < kTokens / 2; j += 4) {
-            float4& v = mine[j / 4 * 256];
+            float4& v = mine[j / 4 * (kConsumers * 128)];
             const float4 before = chain == 0 ? float4{0, 0, 0, 0} : v;
             const float4 after = {before.x + acc[j], before.y + acc[j + 1], before.z + acc[j + 2], before.w + acc[j + 3]};
             acc[j] = acc[j + 1] = acc[j + 2] = acc[j + 3] = 0;
             if (chain + 1 == kChains) total[j] = after.x, total[j + 1] = after.y, total[j + 2] = after.z, total[j + 3] = after.w;
             else v = after;
           }
-        } else {
+        } else if constexpr (!kScaled) {
           wgmma_await<0>();
           hold(acc);
           if (chain < grid.n_units) {                                        // otherwise `acc` is still the chain's before
             leave(stage == 0 ? kDepth - 1 : stage - 1);
+            if constexpr (!kByChain)
 #pragma unroll
-            for (int j = 0; j < kTokens / 2; ++j) total[j] += acc[j];
+              for (int j = 0; j < kTokens / 2; ++j) total[j] += acc[j];
           }
         }
       }
-      const Place at = place<kCluster<Unit>>(i, grid);
+      const Place at = place<kCluster, kTokens>(item.place, grid);
       [[maybe_unused]] const bool there = at.row_block < grid.n_row_blocks;  // or a cluster's last block has no rows
-      if constexpr (kJoined) {
-        const int row = warp % 4 * kTileRows + group * 8 + g;                // of 64
-        const auto of_row = [&](const float* p) { return p && there ? p + at.row_block * 64 + row : nullptr; };
+      if constexpr (kByChain) {
+        if (!there) continue;
+        float4* const to = chain_sums + chain_sums_at(at.row_block, at.token_block, item.first_chain, kTokens, grid) + threadIdx.x;
+#pragma unroll
+        for (int n = 0; n < kTokens / 8; ++n) to[n * (kConsumers * 128)] = {acc[4 * n], acc[4 * n + 1], acc[4 * n + 2], acc[4 * n + 3]};
+      } else if constexpr (kJoined) {
+        const int row = warp % 4 * kTileRows + of_pair * 8 + g;              // of 64
+        const bool has_rows = there && unit_of(at) < grid.n_out_units;
+        const auto of_row = [&](const float* p) { return p && has_rows ? p + unit_of(at) * 64 + row : nullptr; };
+        std::byte* const tile = end + pair * (kTokens * 128);
         const float *gate_bias = of_row(parts.part[0].bias), *up_bias = of_row(parts.part[1].bias), *gate_scale = of_row(parts.part[0].row_scales), *up_scale = of_row(parts.part[1].row_scales);
         const float by_gate = gate_scale ? *gate_scale : 1.0f, by_up = up_scale ? *up_scale : 1.0f;
-        if (threadIdx.x == 0) await_stores_read();                           // the tile before has left
-        sync_threads_of(1, 256);
+        if (threadIdx.x % 256 == 0) await_stores_read();                     // the tile before has left
+        meet_pair();
 #pragma unroll
         for (int first = 0; first < kTokens / 2; first += 16) {
           float gate[8];
 #pragma unroll
           for (int i = 0; i < 8; ++i) gate[i] = finished(total[first + i / 2 * 4 + i % 2], parts.part[0].scale, by_gate, gate_bias);
-          act_all<ActKind(kAct)>(gate);
+          act_all<act_of(kEnd)>(gate);
 #pragma unroll
           for (int i = 0; i < 8; ++i) gate[i] *= finished(total[first + i / 2 * 4 + 2 + i % 2], parts.part[1].scale, by_up, up_bias);
 #pragma unroll
@@ -306,50 +323,52 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
             // Rows 2i and 2i + 1 lie in neighbouring lanes and share a word: one lane writes it for the first of two tokens, the other for the second.
             const float received = __shfl_xor_sync(0xffffffffu, g % 2 ? gate[i] : gate[i + 1], 4);
             const uint32_t word = g % 2 ? pack_bf16(received, gate[i + 1]) : pack_bf16(gate[i], received);
-            *reinterpret_cast<uint32_t*>(end + tile_place((first / 4 + i / 2) * 8 + 2 * q + g % 2, row & ~1, 1)) = word;
+            *reinterpret_cast<uint32_t*>(tile + tile_place((first / 4 + i / 2) * 8 + 2 * q + g % 2, row & ~1, 1)) = word;
           }
         }
-        send_tile(at, end);
+        send_tile(at, tile);
       } else if constexpr (kGated) {
-        float* swap = reinterpret_cast<float*>(end);                         // [of which warpgroup][token of 96][row]
-        const GemmPart& part = parts.part[group];
+        float* swap = reinterpret_cast<float*>(end) + pair * (kTokens * kSwapStride);      // [of which warpgroup][token of half of them][row]
+        const bool has_rows = there && unit_of(at) < grid.n_out_units;
+        const GemmPart& part = parts.part[of_pair];
         const int row = warp % 4 * kTileRows + g;                            // of 64
-        const float* bias = part.bias && there ? part.bias + at.row_block * 64 + row : nullptr;
-        const float* row_scales = part.row_scales && there ? part.row_scales + at.row_block * 64 + row : nullptr;
+        const float* bias = part.bias && has_rows ? part.bias + unit_of(at) * 64 + row : nullptr;
+        const float* row_scales = part.row_scales && has_rows ? part.row_scales + unit_of(at) * 64 + row : nullptr;
         const float row_scale[2] = {row_scales ? row_scales[0] : 1.0f, row_scales ? row_scales[8] : 1.0f};
-        if (threadIdx.x == 0) await_stores_read();                           // the tile before has left
-        sync_threads_of(1, 256);
+        if (threadIdx.x % 256 == 0) await_stores_read();                     // the tile before has left
+        if constexpr (kScaled) meet_all();                                   // and totals of ended chains, which lay there, have been read
+        else meet_pair();
         float mine[kTokens / 4];                                             // of the warpgroup's own half of the tokens, as `total` has them
 #pragma unroll
         for (int j = 0; j < kTokens / 4; ++j) {
           const int r = j / 2 % 2, token = j / 4 * 8 + 2 * q + j % 2;
           const float low = finished(total[j], part.scale, row_scale[r], bias ? bias + 8 * r : nullptr);
           const float high = finished(total[kTokens / 4 + j], part.scale, row_scale[r], bias ? bias + 8 * r : nullptr);
-          mine[j] = group ? high : low;
-          swap[(group * (kTokens / 2) + token) * kSwapStride + row + 8 * r] = group ? low : high;
+          mine[j] = of_pair ? high : low;
+          swap[(of_pair * (kTokens / 2) + token) * kSwapStride + row + 8 * r] = of_pair ? low : high;
         }
-        sync_threads_of(1, 256);
+        meet_pair();
 #pragma unroll
         for (int first = 0; first < kTokens / 4; first += 8) {
           float gate[8], up[8];
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
             const int j = first + i;
-            const float other = swap[((1 - group) * (kTokens / 2) + j / 4 * 8 + 2 * q + j % 2) * kSwapStride + row + 8 * (j / 2 % 2)];
-            gate[i] = group ? other : mine[j], up[i] = group ? mine[j] : other;
+            const float other = swap[((1 - of_pair) * (kTokens / 2) + j / 4 * 8 + 2 * q + j % 2) * kSwapStride + row + 8 * (j / 2 % 2)];
+            gate[i] = of_pair ? other : mine[j], up[i] = of_pair ? mine[j] : other;
           }
-          act_all<ActKind(kAct)>(gate);
+          act_all<act_of(kEnd)>(gate);
 #pragma unroll
           for (int i = 0; i < 8; ++i) mine[first + i] = gate[i] * up[i];
         }
-        sync_threads_of(1, 256);                                             // from here on the memory is the tile that leaves
+        meet_pair();                                                         // from here on the memory is the tile that leaves
         std::byte* tile = reinterpret_cast<std::byte*>(swap);
 #pragma unroll
         for (int j = 0; j < kTokens / 4; j += 2) {
           // Rows 2i and 2i + 1 lie in neighbouring lanes and share a word: one lane writes it for the first of two tokens, the other for the second.
           const float received = __shfl_xor_sync(0xffffffffu, g % 2 ? mine[j] : mine[j + 1], 4);
           const uint32_t word = g % 2 ? pack_bf16(received, mine[j + 1]) : pack_bf16(mine[j], received);
-          const int token = group * (kTokens / 2) + j / 4 * 8 + 2 * q + g % 2, in_unit = row + 8 * (j / 2 % 2);
+          const int token = of_pair * (kTokens / 2) + j / 4 * 8 + 2 * q + g % 2, in_unit = row + 8 * (j / 2 % 2);
           *reinterpret_cast<uint32_t*>(tile + tile_place(token, in_unit & ~1, 1)) = word;
         }
         send_tile(at, tile);
@@ -365,7 +384,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
           if (part.row_scales) row_scale[r] = part.row_scales[row];
           if (part.bias) bias[r] = part.bias + row;
         }
-        if constexpr (kScaled) sync_threads_of(1, 256);                      // totals of ended chains lie where boxes are about to: all have been read
+        if constexpr (kScaled) meet_all();                                     // totals of ended chains lie where boxes are about to: all have been read
         // A few tokens at a time, by turns: while the copy engine reads one box the next is written. 32 rows of a token are 128 bytes, chunks swizzled: no two lanes meet in a bank.
         std::byte* const boxes = end + group * 2 * 2 * kBoxBytes;
 #pragma unroll
@@ -387,7 +406,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
             const int token = at.token_block * kTokens + first;
 #pragma unroll
             for (int h = 0; h < 2; ++h)
-              if constexpr (kAdds) add_box(map, first_row + 32 * h, token, box + h * kBoxBytes);
+              if (parts.residual.x) add_box(map, first_row + 32 * h, token, box + h * kBoxBytes);
               else store_box(map, first_row + 32 * h, token, box + h * kBoxBytes);
             commit_stores();
           }
@@ -396,84 +415,50 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
     }
     if (threadIdx.x % 128 == 0) await_stores();
   }
-  if (kCluster<Unit> > 1) arrive_in_cluster(), await_cluster();                      // the other block's arrivals come here
+  if (kCluster > 1) arrive_in_cluster(), await_cluster();                      // the other block's arrivals come here
 #endif
 }
 
-// Blocks walk over tiles in rounds, and the last round takes as long whether or not all blocks have a tile in it: 8192 tokens and 4096 rows are 11 rounds, which 10.4 would
-// do. With fewer tokens a tile those 11 rounds are shorter, by 4 %.
-constexpr int kFewerTokens = 184;
-int64_t time_of(int n_row_blocks, int64_t n_tokens, int tokens_of_block, int n_sms) {
-  return (n_row_blocks * ((n_tokens + tokens_of_block - 1) / tokens_of_block) + n_sms - 1) / n_sms * tokens_of_block;
-}
-
-template <class Unit, int kAct, int kTokens = kTileTokens>
-void launch(GemmParts parts, const Tensor& x, std::byte* tiles, bool is_tiled, std::byte* out_tiles, const Launch& l) {
-  const int n_units = int((x.cols + kUnit - 1) / kUnit), n_token_blocks = int((x.rows + kTokens - 1) / kTokens);
-  if (!is_tiled) launch_kernel(tile_input_kernel<Unit::kHalves>, dim3((n_units * 8 + 255) / 256, x.rows), 256, 0, l.stream, tiles, x, n_units);
-  int n_row_blocks = 0;
-  for (int i = 0; i < parts.n; ++i) {
-    parts.part[i].first_block = n_row_blocks;
-    parts.part[i].scale *= Unit::kFactor;
-    n_row_blocks += (parts.part[i].rows + kRows - 1) / kRows;
-  }
-  if (kAct >= 0) n_row_blocks = parts.part[0].rows / 64;
+template <class Unit, GemmEnd kEnd, int kTokens>
+void launch(const GemmCall& call, const Launch& l) {
+  constexpr int kCluster = kClusterOf<Unit, kTokens>;
+  const GemmParts& parts = call.parts;
   Outputs outputs{};
-  for (int i = 0; kAct < 0 && i < parts.n; ++i) {
+  for (int i = 0; kEnd == GemmEnd::rows && i < parts.n; ++i) {
     const GemmPart& part = parts.part[i];
     const bool adds = parts.residual.x != nullptr;
-    for (const auto& [map, n] : {std::pair{&outputs.of_part[i], kBoxTokens}, {&outputs.last[i], (kTokens - 1) % kBoxTokens + 1}})
-      map_outputs(*map, adds ? parts.residual.x : part.out, x.rows, part.rows, adds ? parts.residual.stride : part.out_stride, n);          // as gemm_takes() has tried
+    for (const auto& [map, n] : {std::pair{&outputs.of_part[i], kBoxTokens<kTokens>}, {&outputs.last[i], (kTokens - 1) % kBoxTokens<kTokens> + 1}})
+      map_outputs(*map, adds ? parts.residual.x : part.out, call.grid.n_tokens, part.rows, adds ? parts.residual.stride : part.out_stride, n);          // as gemm_takes() has tried
   }
-  const auto kernel = gemm_kernel<Unit, kAct, kTokens>;
-  constexpr int kBytes = kSharedBytes<Unit, kAct, kTokens>;
+  const auto kernel = gemm_kernel<Unit, kEnd, kTokens>;
+  constexpr int kBytes = kSharedBytes<Unit, kEnd, kTokens>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  const int n_places = (n_row_blocks + kCluster<Unit> - 1) / kCluster<Unit> * n_token_blocks;
-  launch_kernel_as({.cluster = kCluster<Unit>}, kernel, std::min(n_places, l.n_sms / kCluster<Unit>) * kCluster<Unit>, kThreads, kBytes, l.stream, parts, outputs, static_cast<const std::byte*>(tiles), out_tiles,
-                   Grid{n_units, n_row_blocks, n_token_blocks, int(x.rows)}, n_places);
+  constexpr int kThreads = 2 * rows_of(kTokens) + 128;
+  const int n_places = (call.grid.n_row_blocks + kCluster - 1) / kCluster * call.grid.n_token_blocks, n_items = kEnd == GemmEnd::chains ? kChains * n_places : n_places;
+  launch_kernel_as({.cluster = kCluster}, kernel, std::min(n_items, l.n_sms / kCluster) * kCluster, kThreads, kBytes, l.stream, parts, outputs, call.x, call.out_tiles, call.chain_sums, call.grid, n_items);
 }
 
-}  // namespace
-
-bool gemm_takes(const Matmul& op, const Launch& l) {
-  if (!kHasSm90a || l.compute_capability != 90 || op.x.rows < kGemmFrom) return false;
-  CUtensorMap map;
-  const auto is_mapped = [&](const Tensor& t) { return !t.data || map_outputs(map, t.f32(), t.rows, t.cols, t.stride / 4, kBoxTokens); };
-  if (!std::all_of(op.out.begin(), op.out.end(), is_mapped)) return false;
-  return std::none_of(op.w.begin(), op.w.end(), [](const Weight* w) { return w && w->arithmetic.x == FormatId::f32; });
-}
-
-bool gemm_takes_tiles(const Matmul& op, const Launch& l) {
-  return gemm_takes(op, l) && std::none_of(op.w.begin(), op.w.end(), [](const Weight* w) { return w && takes_halves(*w); });
-}
-
-bool gemm_activates(const Matmul& op, const Activate& a, const Launch& l) {
-  return gemm_takes_tiles(op, l) && op.w[0] && op.w[1] && !op.w[2] && same_unit(*op.w[0], *op.w[1]) && op.w[0]->rows == op.w[1]->rows && op.w[0]->rows % 64 == 0 &&
-         a.gate.data == op.out[0].data && a.up.data == op.out[1].data && a.out.cols == op.w[0]->rows && (a.kind == ActKind::silu || a.kind == ActKind::gelu_tanh);
-}
-
-void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& l) {
-  with_unit(first, [&](auto unit) {
-    using Unit = decltype(unit);
-    if (!parts.residual.x) return launch<Unit, kPlain>(parts, x, tiles, is_tiled, nullptr, l);
-    if constexpr (Unit::kScales == 0) {
-      const int n_row_blocks = (parts.part[0].rows + kRows - 1) / kRows;
-      if (time_of(n_row_blocks, x.rows, kFewerTokens, l.n_sms) < time_of(n_row_blocks, x.rows, kTileTokens, l.n_sms))
-        return launch<Unit, kAdding, kFewerTokens>(parts, x, tiles, is_tiled, nullptr, l);
-    }
-    launch<Unit, kAdding>(parts, x, tiles, is_tiled, nullptr, l);
-  });
-}
-
-void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& l) {
-  const GemmParts parts{.part = {part_from(op, 0), part_from(op, 1), {}}, .n = 2};
-  with_unit(*op.w[0], [&](auto unit) {
-    using Unit = decltype(unit);
+template <class Unit, int kTokens>
+void multiply(const GemmCall& call, GemmEnd end, const Launch& l) {
+  if (end == GemmEnd::rows) launch<Unit, GemmEnd::rows, kTokens>(call, l);
+  if constexpr (kTokens != kFewerTokens) {
+    if (end == GemmEnd::chains) launch<Unit, GemmEnd::chains, kTokens>(call, l);
     if constexpr (!Unit::kHalves) {
-      if (kind == ActKind::silu) launch<Unit, int(ActKind::silu)>(parts, op.x, tiles, is_tiled, out_tiles, l);
-      else launch<Unit, int(ActKind::gelu_tanh)>(parts, op.x, tiles, is_tiled, out_tiles, l);
+      if (end == GemmEnd::silu) launch<Unit, GemmEnd::silu, kTokens>(call, l);
+      if (end == GemmEnd::gelu_tanh) launch<Unit, GemmEnd::gelu_tanh, kTokens>(call, l);
     }
-  });
+  }
 }
 
-}  // namespace ridge::cuda
+#define RIDGE_FOR_PLAIN_UNITS(kTokens)                                                      \
+  template void multiply<Bf16Unit, kTokens>(const GemmCall&, GemmEnd, const Launch&);       \
+  template void multiply<Fp8Unit<false>, kTokens>(const GemmCall&, GemmEnd, const Launch&); \
+  template void multiply<Nvfp4Unit, kTokens>(const GemmCall&, GemmEnd, const Launch&);      \
+  template void multiply<Mxfp4Unit, kTokens>(const GemmCall&, GemmEnd, const Launch&);
+#define RIDGE_FOR_SCALED_UNITS(kTokens)                                                     \
+  template void multiply<Fp8Unit<true>, kTokens>(const GemmCall&, GemmEnd, const Launch&);  \
+  template void multiply<Q8Unit, kTokens>(const GemmCall&, GemmEnd, const Launch&);         \
+  template void multiply<Q4Unit, kTokens>(const GemmCall&, GemmEnd, const Launch&);         \
+  template void multiply<Q41Unit, kTokens>(const GemmCall&, GemmEnd, const Launch&);
+
+}  // namespace ridge::cuda::blocks

@@ -1,0 +1,154 @@
+// The matmul for many tokens on sm_90a: its input as tiles, the blocks that take least time (gemm_kernel.h), and what becomes of the sums of chains.
+//
+// A block that walks over all inputs of 128 rows is as long on its way whether others have work or not: o and down of an 8B model are 32 such rows of blocks for 132 multiprocessors. So blocks may
+// take one chain at a time, which makes eight times as many items, and leave its sums in f32 for a kernel that adds them up in order; and fewer tokens at a time, which is more to read, but not to multiply.
+#include <algorithm>
+
+#include "cuda/kernels/gemm.h"
+#include "cuda/kernels/gemm_blocks.h"
+#include "cuda/lib/launch.h"
+#include "cuda/lib/tensor_map.h"
+#include "cuda/lib/units.h"
+
+namespace ridge::cuda {
+namespace {
+
+using namespace blocks;
+
+// A thread copies two inputs of four lane quarters: chunk c, half of operand c / 2.
+template <bool kHalves>
+__global__ void tile_input_kernel(std::byte* tiles, Tensor x, int n_units) {
+  follow();
+  const int token = blockIdx.y, i = blockIdx.x * blockDim.x + threadIdx.x, unit = i / 8, c = i % 8;
+  if (unit >= n_units) return;
+  const float* row = reinterpret_cast<const float*>(x.data + token * x.stride);
+  uint32_t v[4];
+#pragma unroll
+  for (int q = 0; q < 4; ++q) {
+    const int64_t k = unit * kUnit + lane_input<kHalves>(q, c / 4) + 2 * (c % 4);
+    v[q] = pack_bf16(k < x.cols ? row[k] : 0.0f, k + 1 < x.cols ? row[k + 1] : 0.0f);
+  }
+  *reinterpret_cast<uint4*>(tiles + tile_place(token, unit * kUnit + 2 * c, n_units)) = {v[0], v[1], v[2], v[3]};
+}
+
+// The sums of chains, in order from zero. A block has eight tokens of a block's tile, a thread the four numbers that it had there.
+__global__ void add_chains_kernel(const __grid_constant__ GemmParts parts, const float4* chain_sums, Grid grid, int tokens_of_block) {
+  start_dependents();
+  const int n_groups = tokens_of_block / 8, place = blockIdx.x / n_groups, of_tokens = blockIdx.x % n_groups, row_block = place % grid.n_row_blocks, token_block = place / grid.n_row_blocks;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const GemmPart& part = part_of(parts, row_block);
+  const int first_row = (row_block - part.first_block) * rows_of(tokens_of_block) + warp * kTileRows + lane / 4, first_token = token_block * tokens_of_block + of_tokens * 8 + lane % 4 * 2;
+  float row_scale[2] = {1, 1};
+  const float* bias[2] = {nullptr, nullptr};
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = first_row + 8 * r;
+    if (row >= part.rows) break;
+    if (part.row_scales) row_scale[r] = part.row_scales[row];
+    if (part.bias) bias[r] = part.bias + row;
+  }
+  await_predecessors();
+  if (token_block * tokens_of_block + of_tokens * 8 >= grid.n_tokens) return;
+  const float4* const from = chain_sums + chain_sums_at(row_block, token_block, 0, tokens_of_block, grid) + of_tokens * blockDim.x + threadIdx.x;
+  float4 of_chain[kChains];
+#pragma unroll
+  for (int c = 0; c < kChains; ++c) of_chain[c] = __ldcg(from + c * n_groups * blockDim.x);
+  float sum[4] = {0, 0, 0, 0};
+#pragma unroll
+  for (int c = 0; c < kChains; ++c) sum[0] += of_chain[c].x, sum[1] += of_chain[c].y, sum[2] += of_chain[c].z, sum[3] += of_chain[c].w;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = first_row + i / 2 * 8, token = first_token + i % 2;
+    if (row >= part.rows || token >= grid.n_tokens) continue;
+    const float v = finished(sum[i], part.scale, row_scale[i / 2], bias[i / 2]);
+    if (float* const x = parts.residual.x) x[token * parts.residual.stride + row] = __fadd_rn(x[token * parts.residual.stride + row], v);
+    else part.out[token * part.out_stride + row] = v;
+  }
+}
+
+// Row blocks of the parts, each of which is told where its own begin.
+int lay_out(GemmParts& parts, bool gated, int tokens_of_block) {
+  const int rows = rows_of(tokens_of_block);
+  int n = 0;
+  for (int i = 0; i < parts.n; ++i) {
+    parts.part[i].first_block = n;
+    n += (parts.part[i].rows + rows - 1) / rows;
+  }
+  return gated ? (2 * parts.part[0].rows + rows - 1) / rows : n;
+}
+
+// The way of least time: rounds of blocks, each as long as its units, and what ends cost. In ns, as measured on an H200 in nvfp4 and bf16 (docs/gpu.md): a unit takes its products or, of few
+// tokens, the way of one warp through it; or as long as its weights come from memory (4.5 TB/s; 10 where they are read again, as tokens are).
+template <class Unit>
+GemmWay way_of(GemmParts parts, int n_units, int n_tokens, bool gated, const Launch& l) {
+  constexpr bool kAsItLies = Unit::kBytes == Bf16Unit::kBytes;
+  GemmWay best{};
+  double least = 1e30;
+  for (const int tokens : {64, 128, kFewerTokens, kTileTokens}) {
+    if (tokens == kFewerTokens && (gated || Unit::kScales > 0)) continue;
+    const double products = tokens == 64 ? (kAsItLies ? 208 : 270) : tokens == 128 ? (kAsItLies ? 331 : 340) : 2.5 * tokens;
+    const double weights = double(rows_of(tokens) / kTileRows) * Unit::kBytes, input = tokens * 128 / (kAsItLies ? 2 : 1);
+    const int n_token_blocks = (n_tokens + tokens - 1) / tokens, n_places = lay_out(parts, gated, tokens) * n_token_blocks;
+    const double sums_bytes = 4.0 * n_places * rows_of(tokens) * tokens * kChains;
+    for (const bool by_chain : {false, true}) {
+      if (by_chain && (gated || tokens == kFewerTokens || n_units < kChains || sums_bytes > kMostChainSums)) continue;
+      const int n_items = by_chain ? n_places * kChains : n_places, n_rounds = (n_items + l.n_sms - 1) / l.n_sms, at_once = std::min(n_items, l.n_sms);
+      const double from_memory = weights / n_token_blocks, bytes = at_once * (from_memory / 4500 + (weights - from_memory + input) / 10000);
+      const double time = n_rounds * (double(n_units) / (by_chain ? kChains : 1) * std::max(products, bytes) + tokens * (by_chain ? 3 : 15)) + (by_chain ? 500 + sums_bytes / 4000 : 0);
+      if (time < least) best = {tokens, by_chain}, least = time;
+    }
+  }
+  return best;
+}
+
+template <class Unit>
+void run(GemmParts parts, GemmEnd end, const Tensor& x, std::byte* tiles, bool is_tiled, std::byte* out_tiles, const Launch& l, std::optional<GemmWay> wanted) {
+  const int n_units = int((x.cols + kUnit - 1) / kUnit);
+  const bool gated = end != GemmEnd::rows;
+  if (!is_tiled) launch_kernel(tile_input_kernel<Unit::kHalves>, dim3((n_units * 8 + 255) / 256, x.rows), 256, 0, l.stream, tiles, x, n_units);
+  for (int i = 0; i < parts.n; ++i) parts.part[i].scale *= Unit::kFactor;
+  const GemmWay way = wanted ? *wanted : way_of<Unit>(parts, n_units, int(x.rows), gated, l);
+  const int n_row_blocks = lay_out(parts, gated, way.tokens), n_token_blocks = int((x.rows + way.tokens - 1) / way.tokens);
+  const GemmCall call{parts, tiles, out_tiles, l.chain_sums, {n_units, n_row_blocks, n_token_blocks, int(x.rows), gated ? parts.part[0].rows / 64 : 0}};
+  if (way.by_chain) end = GemmEnd::chains;
+  switch (way.tokens) {
+    case 64: multiply<Unit, 64>(call, end, l); break;
+    case 128: multiply<Unit, 128>(call, end, l); break;
+    case kFewerTokens:
+      if constexpr (Unit::kScales == 0) multiply<Unit, kFewerTokens>(call, end, l);
+      break;
+    default: multiply<Unit, kTileTokens>(call, end, l);
+  }
+  if (way.by_chain)
+    launch_kernel(add_chains_kernel, n_row_blocks * n_token_blocks * (way.tokens / 8), 2 * rows_of(way.tokens), 0, l.stream, parts, static_cast<const float4*>(l.chain_sums), call.grid, way.tokens);
+}
+
+}  // namespace
+
+bool gemm_takes(const Matmul& op, const Launch& l) {
+  if (!kHasSm90a || l.compute_capability != 90 || op.x.rows < kGemmFrom) return false;
+  CUtensorMap map;
+  const auto is_mapped = [&](const Tensor& t) { return !t.data || map_outputs(map, t.f32(), t.rows, t.cols, t.stride / 4, 8); };
+  if (!std::all_of(op.out.begin(), op.out.end(), is_mapped)) return false;
+  return std::none_of(op.w.begin(), op.w.end(), [](const Weight* w) { return w && w->arithmetic.x == FormatId::f32; });
+}
+
+bool gemm_takes_tiles(const Matmul& op, const Launch& l) {
+  return gemm_takes(op, l) && std::none_of(op.w.begin(), op.w.end(), [](const Weight* w) { return w && takes_halves(*w); });
+}
+
+bool gemm_activates(const Matmul& op, const Activate& a, const Launch& l) {
+  return gemm_takes_tiles(op, l) && op.w[0] && op.w[1] && !op.w[2] && same_unit(*op.w[0], *op.w[1]) && op.w[0]->rows == op.w[1]->rows && op.w[0]->rows % 64 == 0 &&
+         a.gate.data == op.out[0].data && a.up.data == op.out[1].data && a.out.cols == op.w[0]->rows && (a.kind == ActKind::silu || a.kind == ActKind::gelu_tanh);
+}
+
+void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& l, std::optional<GemmWay> way) {
+  with_unit(first, [&](auto unit) { run<decltype(unit)>(parts, GemmEnd::rows, x, tiles, is_tiled, nullptr, l, way); });
+}
+
+void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& l, std::optional<GemmWay> way) {
+  const GemmParts parts{.part = {part_from(op, 0), part_from(op, 1), {}}, .n = 2};
+  with_unit(*op.w[0], [&](auto unit) { run<decltype(unit)>(parts, kind == ActKind::silu ? GemmEnd::silu : GemmEnd::gelu_tanh, op.x, tiles, is_tiled, out_tiles, l, way); });
+}
+
+}  // namespace ridge::cuda

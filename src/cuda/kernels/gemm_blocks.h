@@ -1,0 +1,48 @@
+// The parts of the matmul for many tokens: which blocks there are (gemm_kernel.h has them, compiled by gemm_many.cu and gemm_fewer.cu), and what gemm.cu tells them.
+#pragma once
+#include "cuda/kernels/gemm.h"
+#include "cuda/lib/unit.h"
+
+namespace ridge::cuda::blocks {
+
+constexpr int kChains = 8;
+// Of a block for so many tokens: warpgroups that multiply, 64 rows each. (Four for 64 tokens, which would read the tokens half as often and have twice the warps to decode, give the right bits in
+// tests/emulated; they have not been measured.)
+constexpr int warpgroups_of(int /*tokens*/) { return 2; }
+constexpr int rows_of(int tokens) { return 64 * warpgroups_of(tokens); }
+constexpr int kFewerTokens = 184;                                           // of a block; kTileTokens, 128 and 64 are the others
+
+// What becomes of a block's results: outputs, or what is added to the residual stream; what leaves activated, as a tile of the next matmul's input; the sums of each chain.
+enum class GemmEnd { rows, silu, gelu_tanh, chains };
+
+struct Grid { int n_units, n_row_blocks, n_token_blocks, n_tokens, n_out_units; };      // n_out_units: of what is activated
+struct GemmCall {
+  GemmParts parts;
+  const std::byte* x;                        // tiles
+  std::byte* out_tiles;                      // of what is activated
+  float4* chain_sums;
+  Grid grid;
+};
+
+// kTokens: of a block. Where they are not kTileTokens they may lie in two tiles of the input.
+template <class Unit, int kTokens>
+void multiply(const GemmCall& call, GemmEnd end, const Launch& l);
+
+// Where the sums of a chain start: [token block][row block][chain][eight tokens][a block's threads that multiply] four sums, as products leave them (lib/mma.h).
+inline __host__ __device__ int64_t chain_sums_at(int row_block, int token_block, int chain, int tokens_of_block, const Grid& grid) {
+  return ((int64_t{token_block} * grid.n_row_blocks + row_block) * kChains + chain) * (tokens_of_block / 8) * (2 * rows_of(tokens_of_block));
+}
+
+__device__ inline const GemmPart& part_of(const GemmParts& parts, int row_block) {
+  int which = 0;
+  while (which + 1 < parts.n && row_block >= parts.part[which + 1].first_block) ++which;
+  return parts.part[which];
+}
+
+// Scaled, with a bias where there is one: every kernel of this arithmetic rounds twice.
+__device__ inline float finished(float sum, float scale, float row_scale, const float* bias) {
+  const float v = __fmul_rn(__fmul_rn(sum, scale), row_scale);
+  return bias ? __fadd_rn(v, *bias) : v;
+}
+
+}  // namespace ridge::cuda::blocks

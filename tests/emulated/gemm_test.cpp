@@ -1,0 +1,181 @@
+// The matmul for many tokens, run on the host: every way of every unit gives the same bits, those of a plain computation but for the rounding of sums.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "cuda/kernels/gemm.h"
+#include "cuda/lib/activation.h"
+#include "cuda/repack.h"
+#include "formats/format.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr GemmWay kWays[] = {{192, false}, {184, false}, {128, false}, {64, false}, {192, true}, {128, true}, {64, true}};
+
+struct Aligned {                             // what copies of 16 bytes start from
+  explicit Aligned(int64_t n_bytes) : n(n_bytes), whole(new std::byte[size_t(n_bytes) + 1024]) {
+    at = whole.get() + (1024 - reinterpret_cast<uintptr_t>(whole.get()) % 1024);
+    std::memset(at, 0xff, size_t(n_bytes));  // as numbers: NaN
+  }
+  int64_t n;
+  std::unique_ptr<std::byte[]> whole;
+  std::byte* at;
+};
+
+// A weight as a GPU has it, and its numbers.
+struct Packed {
+  Packed(RawFormat raw, int64_t rows, int64_t cols, std::mt19937& rng) : units(packed_bytes(raw, rows, cols)), scales(raw.format == FormatId::fp8_e4m3 && !raw.block_scales ? rows * 4 : 0) {
+    const int64_t n_codes = row_bytes(raw.format, cols), n_units = (cols + 63) / 64, padded = (n_codes + 15) / 16 * 16, stride = raw.block_scales ? padded + 4 * n_units : n_codes;
+    std::vector<std::byte> file(size_t(rows * stride));
+    std::normal_distribution<float> normal;
+    std::vector<float> x(static_cast<size_t>(cols));
+    std::vector<float> of_unit(static_cast<size_t>(n_units), 1.0f);
+    numbers.resize(size_t(rows * cols));
+    for (int64_t r = 0; r < rows; ++r) {
+      if (raw.block_scales && r % 128 == 0)
+        for (float& s : of_unit) s = 0.5f + float(rng() % 100) / 64;
+      for (float& v : x) v = normal(rng);
+      std::byte* const row = file.data() + r * stride;
+      format(raw.format).encode_row(row, x.data(), cols);
+      if (raw.block_scales) std::memcpy(row + padded, of_unit.data(), 4 * of_unit.size());
+      float* const to = numbers.data() + r * cols;
+      format(raw.format).decode_row(to, row, cols);
+      for (int64_t k = 0; k < cols; ++k) to[k] *= 1.5f * of_unit[size_t(k / 64)];
+    }
+    repack(units.at, file.data(), stride, raw, rows, cols, nullptr);
+    weight = {.format = raw.format, .arithmetic = {FormatId::bf16, raw.block_scales ? 128 : 0}, .rows = rows, .cols = cols, .scale = 1.5f, .packed = {units.at, raw.format, rows, cols, 0}};
+    if (scales.n == 0) return;
+    for (int64_t r = 0; r < rows; ++r) {
+      const float scale = reinterpret_cast<float*>(scales.at)[r] = 0.25f + float(r % 7) / 8;
+      for (int64_t k = 0; k < cols; ++k) numbers[size_t(r * cols + k)] *= scale;
+    }
+    weight.row_scales = {scales.at, FormatId::f32, 1, rows, rows * 4};
+  }
+  Aligned units, scales;
+  std::vector<float> numbers;
+  Weight weight;
+};
+
+struct Rows {
+  Rows(int64_t rows, int64_t cols) : memory(rows * cols * 4), tensor{memory.at, FormatId::f32, rows, cols, cols * 4} {}
+  float* row(int64_t r) { return reinterpret_cast<float*>(memory.at) + r * tensor.cols; }
+  Aligned memory;
+  Tensor tensor;
+};
+Rows random_rows(int64_t rows, int64_t cols, std::mt19937& rng) {
+  Rows r(rows, cols);
+  std::normal_distribution<float> normal;
+  for (int64_t i = 0; i < rows * cols; ++i) r.row(0)[i] = normal(rng);
+  return r;
+}
+double product(const Packed& w, int64_t row, const float* x) {
+  double sum = 0;
+  for (int64_t k = 0; k < w.weight.cols; ++k) sum += double(w.numbers[size_t(row * w.weight.cols + k)]) * double(bf16_to_f32(f32_to_bf16(x[k])));
+  return sum;
+}
+
+struct Machine {
+  Machine() : sums(kMostChainSums) {
+    launch.chain_sums = reinterpret_cast<float4*>(sums.at);
+    launch.n_sms = 3;                        // fewer than tiles: blocks take several in turn
+    launch.compute_capability = 90;
+  }
+  Aligned sums;
+  Launch launch{};
+};
+
+struct Case { const char* name; RawFormat raw; };
+constexpr Case kCases[] = {{"bf16", {FormatId::bf16}}, {"fp8", {FormatId::fp8_e4m3}}, {"fp8 in blocks", {FormatId::fp8_e4m3, true}}, {"nvfp4", {FormatId::nvfp4}},
+                           {"mxfp4", {FormatId::mxfp4}}, {"q8_0", {FormatId::q8_0}}, {"q4_0", {FormatId::q4_0}}, {"q4_1", {FormatId::q4_1}}};
+bool has_scales(const Case& c) { return c.raw.block_scales || c.raw.format == FormatId::q8_0 || c.raw.format == FormatId::q4_0 || c.raw.format == FormatId::q4_1; }
+
+// Attention of few rows writes the input of this matmul as rows of lanes.
+TEST(Gemm, ATileIsLanesInRows) {
+  std::byte lanes_memory[2 * kTileBytes];
+  const Lanes lanes{.data = lanes_memory, .n_groups = kTileTokens / 8, .rows = true};
+  for (uint32_t t = 0; t < kTileTokens; ++t)
+    for (uint32_t k = 0; k < 128; k += 2) ASSERT_EQ(lanes.at(t, k) - lanes_memory, tile_place(int(t), int(k), 2)) << "token " << t << ", input " << k;
+}
+
+// Two weights of one op, of which neither is whole blocks; 704 inputs are not all chains in the second round.
+TEST(Gemm, EveryWayGivesTheBitsOfTheOthers) {
+  std::mt19937 rng(1);
+  Machine machine;
+  for (const Case& c : kCases) {
+    const Packed w(c.raw, 200, 704, rng), small(c.raw, 20, 704, rng);
+    Rows bias = random_rows(1, 200, rng);
+    for (const int n : {40, 200}) {
+      Rows x = random_rows(n, 704, rng), first(n, 200);
+      for (const GemmWay& way : kWays) {
+        if (way.tokens == 184 && has_scales(c)) continue;
+        const std::string what = std::string(c.name) + ", " + std::to_string(n) + " tokens, blocks of " + std::to_string(way.tokens) + (way.by_chain ? " by chain" : "");
+        Rows out(n, 200), out_small(n, 20);
+        Aligned tiles(tiles_bytes(n, 704));
+        const Matmul op{.out = {out.tensor, out_small.tensor}, .x = x.tensor, .w = {&w.weight, &small.weight}, .bias = {bias.tensor}};
+        gemm(w.weight, {.part = {part_from(op, 0), part_from(op, 1), {}}, .n = 2}, x.tensor, tiles.at, false, machine.launch, way);
+        for (int t = 0; t < n; ++t) {
+          ASSERT_NEAR(out.row(t)[t % 200], product(w, t % 200, x.row(t)) + bias.row(0)[t % 200], 1e-3) << what << ", token " << t;
+          ASSERT_NEAR(out_small.row(t)[t % 20], product(small, t % 20, x.row(t)), 1e-3) << what << ", token " << t;
+        }
+        if (&way == kWays) std::memcpy(first.row(0), out.row(0), size_t(out.memory.n));
+        else ASSERT_EQ(std::memcmp(first.row(0), out.row(0), size_t(out.memory.n)), 0) << what;
+      }
+    }
+  }
+}
+
+TEST(Gemm, AddsToTheResidualStream) {
+  std::mt19937 rng(2);
+  Machine machine;
+  const Packed w({FormatId::nvfp4}, 264, 576, rng);
+  const int n = 70;
+  Rows x = random_rows(n, 576, rng), before = random_rows(n, 264, rng), out(n, 264);
+  for (const GemmWay& way : kWays) {
+    Rows stream(n, 264);
+    std::memcpy(stream.row(0), before.row(0), size_t(before.memory.n));
+    Aligned tiles(tiles_bytes(n, 576));
+    const Matmul op{.out = {out.tensor}, .x = x.tensor, .w = {&w.weight}};
+    gemm(w.weight, {.part = {part_from(op, 0), {}, {}}, .n = 1}, x.tensor, tiles.at, false, machine.launch, way);
+    gemm(w.weight, {.part = {part_from(op, 0), {}, {}}, .n = 1, .residual = {stream.row(0), 264}}, x.tensor, tiles.at, true, machine.launch, way);
+    for (int i = 0; i < n * 264; ++i) ASSERT_EQ(stream.row(0)[i], before.row(0)[i] + out.row(0)[i]) << "blocks of " << way.tokens << (way.by_chain ? " by chain" : "") << ", number " << i;
+  }
+}
+
+// Gate and up: what leaves is the input of the next matmul, in units of 64 rows; three of them are not whole blocks of any kind. 200 tokens are two of its tiles.
+TEST(Gemm, ActivatesOnTheWay) {
+  std::mt19937 rng(3);
+  Machine machine;
+  for (const Case& c : kCases) {
+    if (c.raw.format == FormatId::q8_0 || c.raw.format == FormatId::q4_0 || c.raw.format == FormatId::q4_1) continue;      // whose order of inputs is another
+    const Packed gate(c.raw, 192, 576, rng), up(c.raw, 192, 576, rng);
+    Rows bias = random_rows(1, 192, rng);
+    for (const int n : {40, 200})
+      for (const ActKind kind : {ActKind::silu, ActKind::gelu_tanh}) {
+        if (kind == ActKind::gelu_tanh && c.raw.format != FormatId::nvfp4) continue;
+        Rows x = random_rows(n, 576, rng), out(n, 192);
+        const Matmul op{.out = {out.tensor, out.tensor}, .x = x.tensor, .w = {&gate.weight, &up.weight}, .bias = {bias.tensor}};
+        std::vector<uint16_t> first;
+        for (const int tokens : {192, 128, 64}) {
+          const std::string what = std::string(c.name) + ", " + std::to_string(n) + " tokens, blocks of " + std::to_string(tokens);
+          Aligned tiles(tiles_bytes(n, 576)), out_tiles(tiles_bytes(n, 192));
+          gemm_activate(out_tiles.at, op, kind, tiles.at, false, machine.launch, GemmWay{tokens, false});
+          std::vector<uint16_t> got;
+          for (int t = 0; t < n; ++t)
+            for (int k = 0; k < 192; ++k) got.push_back(reinterpret_cast<const uint16_t*>(out_tiles.at + tile_place(t, k / 2 * 2, 3))[k % 2]);
+          for (int t = 0; t < n; ++t) {
+            const int k = t % 192;
+            const float wanted = act(kind, float(product(gate, k, x.row(t))) + bias.row(0)[k]) * float(product(up, k, x.row(t)));
+            ASSERT_NEAR(bf16_to_f32(got[size_t(t * 192 + k)]), wanted, std::fabs(wanted) / 128 + 1e-3) << what << ", token " << t;
+          }
+          if (tokens == 192) first = got;
+          else ASSERT_EQ(first, got) << what;
+        }
+      }
+  }
+}
+
+}  // namespace
+}  // namespace ridge::cuda
