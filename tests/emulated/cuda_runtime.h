@@ -1,7 +1,7 @@
 // A stand-in for CUDA's own header, so that kernels of plain CUDA are compiled for the host and run there, thread by thread: CI has no GPU, and a wrong index or a missing barrier should not
-// wait for one. Blocks run one after the other; a block's threads are fibers that go on until a barrier or an exchange between lanes, in another order each time. What PTX does for kernels of
+// wait for one. Blocks run one after the other, those of a cluster side by side; threads are fibers that go on until a barrier or an exchange between lanes, in another order each time. What PTX does for kernels of
 // sm_90a has stand-ins of its own (cuda/lib beside this): copies arrive late and in any order, products are made when they are waited for. What it cannot show: races
-// between two barriers where no order of whole stretches makes a difference, what blocks do to each other, clusters among them, and anything else in PTX.
+// between two barriers where no order of whole stretches makes a difference, and anything else in PTX.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -34,7 +34,7 @@ int meet(int brought);
 // Waits for the 32 lanes of the warp; what each of them brought.
 const uint64_t* exchange(uint64_t brought);
 
-// Lets others run until `ready`; it is asked again after each time that they could.
+// Lets others run until `ready`, which is asked again and again.
 using Ready = bool (*)(const void*);
 void wait_until(Ready ready, const void* of);
 template <class Is>
@@ -44,15 +44,22 @@ void wait_until(const Is& is_ready) {
 // What happens beside the threads: `done` is called at some time, in no order.
 using Done = void (*)(const uint64_t (&with)[4]);
 void later(Done done, const uint64_t (&with)[4]);
-// The block's dynamic shared memory, which holds anything at first; its start is at 0 of shared addresses.
+// The block's dynamic shared memory, which holds anything at first, and that of a block of its cluster; its start is at 0 of shared addresses.
 std::byte* shared_memory();
-int this_thread();
+std::byte* shared_memory_of(int rank);
+int this_thread();                           // among those of all blocks that run
+// Waits for n threads of the block that come to the same number.
+void meet_at(int number, int n);
+void arrive_at_cluster();
+void await_cluster();
+// Whether all blocks of a grid run side by side, as kernels need it whose blocks wait for each other. Then, and in clusters, nothing may lie in shared memory of a fixed size, which is `static` here.
+void run_blocks_together(bool are);
 
 using Body = void (*)(const void*);
-void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, Body body, const void* arguments);
+void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, int cluster, Body body, const void* arguments);
 template <class Call>
-void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, const Call& call) {
-  run_grid(grid, threads, shared_bytes, [](const void* c) { (*static_cast<const Call*>(c))(); }, &call);
+void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, int cluster, const Call& call) {
+  run_grid(grid, threads, shared_bytes, cluster, [](const void* c) { (*static_cast<const Call*>(c))(); }, &call);
 }
 
 template <class T>
@@ -76,6 +83,7 @@ inline void __syncthreads() { ridge::emulated::meet(0); }
 inline int __syncthreads_count(int v) { return ridge::emulated::meet(v != 0); }
 inline int __syncthreads_or(int v) { return ridge::emulated::meet(v != 0) != 0; }
 inline void __threadfence() {}
+inline void __syncwarp() { ridge::emulated::exchange(0); }
 
 template <class T>
 T __shfl_xor_sync(unsigned, T v, int lanes) { return ridge::emulated::value_of<T>(ridge::emulated::exchange(ridge::emulated::bits_of(v))[(threadIdx.x % 32) ^ unsigned(lanes)]); }
@@ -102,6 +110,9 @@ inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) { retu
 inline size_t __cvta_generic_to_shared(const void* p) { return size_t(static_cast<const std::byte*>(p) - ridge::emulated::shared_memory()); }
 inline float __uint_as_float(unsigned v) { return std::bit_cast<float>(v); }
 inline unsigned __float_as_uint(float v) { return std::bit_cast<unsigned>(v); }
+inline float __int_as_float(int v) { return std::bit_cast<float>(v); }
+inline int __float_as_int(float v) { return std::bit_cast<int>(v); }
+inline float rsqrtf(float v) { return 1.0f / std::sqrt(v); }
 inline float __int2float_rn(int v) { return float(v); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
@@ -117,9 +128,10 @@ T atomicExch(T* p, T v) { const T was = *p; *p = v; return was; }
 
 // As much of the host's side as launches use.
 using cudaStream_t = void*;
+enum cudaError_t { cudaSuccess };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 template <class Kernel>
-void cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int) {}
+cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int) { return cudaSuccess; }
 enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization, cudaLaunchAttributePreferredSharedMemoryCarveout, cudaLaunchAttributeClusterDimension };
 enum { cudaSharedmemCarveoutMaxShared = 100 };
 struct cudaLaunchAttribute {
@@ -129,11 +141,16 @@ struct cudaLaunchAttribute {
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   size_t dynamicSmemBytes;
-  cudaStream_t stream;
+  cudaStream_t stream = nullptr;
   cudaLaunchAttribute* attrs;
   unsigned numAttrs;
 };
+template <class Kernel>
+cudaError_t cudaOccupancyMaxActiveClusters(int* n, Kernel*, const cudaLaunchConfig_t*) { return *n = 1, cudaSuccess; }
 template <class... Params>
 void cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), Params... params) {
-  ridge::emulated::run_grid(config->gridDim, config->blockDim, config->dynamicSmemBytes, [&] { kernel(params...); });
+  int cluster = 1;
+  for (unsigned i = 0; i < config->numAttrs; ++i)
+    if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) cluster = int(config->attrs[i].val.clusterDim.x);
+  ridge::emulated::run_grid(config->gridDim, config->blockDim, config->dynamicSmemBytes, cluster, [&] { kernel(params...); });
 }

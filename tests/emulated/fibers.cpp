@@ -1,9 +1,11 @@
-// The threads of a block as fibers: all of them on one thread of the host, so that a run is repeatable. ucontext gives each its stack; from then on they change places by
+// The threads of blocks as fibers: all of them on one thread of the host, so that a run is repeatable. ucontext gives each its stack; from then on they change places by
 // setjmp and longjmp, which ask nothing of the kernel.
 #include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <deque>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -29,33 +31,50 @@ struct Meeting {
 struct Warp {
   Meeting meeting;
   uint64_t brought[32], last_brought[32];
-  int n_ended = 0;
+  int n_ended = 0, stays_until = 0;          // now and then one falls behind the others for a while, and some begin late
 };
 
 struct Fiber {
   ucontext_t first;
   jmp_buf at;
   std::unique_ptr<std::byte[]> stack;
-  bool has_begun = false, has_ended = false;
+  bool has_begun, has_ended;
+  Ready ready;                               // null: it goes on in any case
+  const void* of;
+  uint64_t cluster_turn;                     // in which it arrived at its cluster's barrier
 };
 
+// Dynamic shared memory begins a little behind such a multiple in the host's memory: kernels have to reckon with shared addresses, which begin at 0.
+constexpr size_t kAligned = 1024, kOff = 16;
+
+struct Block {
+  dim3 index;
+  std::vector<Warp> warps;
+  Meeting all, numbered[16];
+  int n_ended = 0;
+  std::unique_ptr<std::byte[]> memory;
+  std::byte* shared = nullptr;
+};
+struct Cluster { int n_arrived = 0; uint64_t turn = 0; };
+
 jmp_buf scheduler;
-std::vector<Fiber> fibers;
-std::vector<Warp> warps;
-Meeting of_block;
-int n_ended, n_threads, running;
+std::deque<Fiber> fibers;                    // [block][thread]
+std::vector<Block> blocks;                   // that run at a time
+std::vector<Cluster> clusters;
+int n_threads, n_of_cluster, running;
 struct Later { Done done; uint64_t with[4]; };
 std::vector<Later> pending;
-// Dynamic shared memory, aligned to no more than CUDA says.
-constexpr size_t kOff = 16, kSpare = 1024 + kOff;
-struct Shared { std::byte* at; std::unique_ptr<std::byte[]> whole; size_t n; };
-Shared shared{};
 Body body;
 const void* arguments;
-std::mt19937 rng;
+std::mt19937 rng{std::getenv("RIDGE_SEED") ? unsigned(std::atoi(std::getenv("RIDGE_SEED"))) : 1u};      // another order
+
+Fiber& own_fiber() { return fibers[size_t(running)]; }
+Block& own_block() { return blocks[size_t(running / n_threads)]; }
+int own_thread() { return running % n_threads; }
+Warp& own_warp() { return own_block().warps[size_t(own_thread()) / 32]; }
 
 void yield() {
-  if (_setjmp(fibers[size_t(running)].at) == 0) _longjmp(scheduler, 1);
+  if (_setjmp(own_fiber().at) == 0) _longjmp(scheduler, 1);
 }
 
 void go_on(Fiber& fiber) {
@@ -64,8 +83,8 @@ void go_on(Fiber& fiber) {
   setcontext(&fiber.first);
 }
 
-void end_meetings(Warp& warp) {
-  if (of_block.n_here > 0 && of_block.n_here + n_ended == n_threads) of_block.end();
+void end_meetings(Block& block, Warp& warp) {
+  if (block.all.n_here > 0 && block.all.n_here + block.n_ended == n_threads) block.all.end();
   if (warp.meeting.n_here > 0 && warp.meeting.n_here + warp.n_ended == 32) {
     std::copy(std::begin(warp.brought), std::end(warp.brought), warp.last_brought);
     warp.meeting.end();
@@ -74,16 +93,15 @@ void end_meetings(Warp& warp) {
 
 void run_thread() {
   body(arguments);
-  Warp& warp = warps[size_t(running) / 32];
-  fibers[size_t(running)].has_ended = true;
-  n_ended++, warp.n_ended++;
-  end_meetings(warp);
+  own_fiber().has_ended = true;
+  own_block().n_ended++, own_warp().n_ended++;
+  end_meetings(own_block(), own_warp());
   yield();
 }
 
-// Some of what is under way.
+// Some of what is under way, or all of it.
 void happen() {
-  for (size_t n = rng() % 4; n > 0 && !pending.empty(); --n) {
+  for (size_t n = rng() % 8 == 0 ? pending.size() : rng() % 4; n > 0 && !pending.empty(); --n) {
     std::swap(pending[rng() % pending.size()], pending.back());
     const Later l = pending.back();
     pending.pop_back();
@@ -91,82 +109,127 @@ void happen() {
   }
 }
 
-void run_block() {
-  of_block = {}, n_ended = 0;
-  std::fill(shared.at, shared.at + shared.n, std::byte{0xff});               // as numbers: NaN
-  warps.assign(size_t(n_threads) / 32, {});
-  for (Fiber& fiber : fibers) {
-    if (!fiber.stack) fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
-    fiber.has_begun = fiber.has_ended = false;
+void begin(Block& block, dim3 index, size_t shared_bytes) {
+  block.index = index;
+  block.warps.assign(size_t(n_threads) / 32, {});
+  if (const int late = rng() % 4 == 0 ? int(rng() % 2000) : 0; blocks.size() > 1)
+    for (Warp& warp : block.warps) warp.stays_until = late;
+  block.memory = std::make_unique<std::byte[]>(shared_bytes + kAligned + kOff);
+  block.shared = block.memory.get() + (kAligned - reinterpret_cast<uintptr_t>(block.memory.get()) % kAligned) + kOff;
+  std::fill(block.shared, block.shared + shared_bytes, std::byte{0xff});     // as numbers: NaN
+}
+
+// Side by side, to their ends.
+void run_blocks(const std::vector<dim3>& indices, size_t shared_bytes) {
+  blocks = std::vector<Block>(indices.size());
+  clusters.assign(indices.size() / size_t(n_of_cluster), {});
+  for (size_t i = 0; i < indices.size(); ++i) begin(blocks[i], indices[i], shared_bytes);
+  const size_t n = indices.size() * size_t(n_threads);
+  if (fibers.size() < n) fibers.resize(n);
+  for (size_t i = 0; i < n; ++i) {
+    Fiber& fiber = fibers[i];
+    if (!fiber.stack) fiber.stack.reset(new std::byte[kStackBytes]);
+    fiber.has_begun = fiber.has_ended = false, fiber.ready = nullptr;
     getcontext(&fiber.first);
     fiber.first.uc_stack = {.ss_sp = fiber.stack.get(), .ss_flags = 0, .ss_size = kStackBytes};
     fiber.first.uc_link = nullptr;
     makecontext(&fiber.first, run_thread, 0);
   }
-  std::vector<int> order(static_cast<size_t>(n_threads));
+  std::vector<int> order(n);
   std::iota(order.begin(), order.end(), 0);
-  for (int n_rounds_without_end = 0; n_ended < n_threads; ++n_rounds_without_end) {
-    CHECK_LT(n_rounds_without_end, 1'000'000);                               // threads that wait for what never comes
+  for (int n_rounds = 0; !order.empty(); ++n_rounds) {
+    CHECK_LT(n_rounds, 1'000'000);                                           // threads that wait for what never comes
     std::shuffle(order.begin(), order.end(), rng);
+    for (Block& block : blocks)
+      if (rng() % 64 == 0) block.warps[rng() % block.warps.size()].stays_until = n_rounds + int(rng() % 100);
     for (const int i : order) {
-      if (fibers[size_t(i)].has_ended) continue;
+      Fiber& fiber = fibers[size_t(i)];
       running = i;
-      threadIdx.x = unsigned(i);
-      go_on(fibers[size_t(i)]);
-      happen();
+      if (own_warp().stays_until > n_rounds || (fiber.ready && !fiber.ready(fiber.of))) continue;
+      fiber.ready = nullptr;
+      threadIdx.x = unsigned(own_thread()), blockIdx = own_block().index;
+      go_on(fiber);
     }
+    happen();
+    std::erase_if(order, [](int i) { return fibers[size_t(i)].has_ended; });
   }
-  CHECK(pending.empty());                                                      // copies that nobody waited for
+  CHECK(pending.empty());                                                    // copies that nobody waited for
 }
 
 // Until the meeting has ended.
 void await(const Meeting& meeting, uint64_t turn) {
-  wait_until([&] { return meeting.turn != turn; });
+  wait_until([&meeting, turn] { return meeting.turn != turn; });
 }
+
+bool together = false;
 
 }  // namespace
 
-// Then the thread's number is this one's again.
 void wait_until(Ready ready, const void* of) {
+  if (ready(of)) return;
+  own_fiber().ready = ready, own_fiber().of = of;
   const int self = running;
-  while (!ready(of)) yield();
-  running = self, threadIdx.x = unsigned(self);
+  yield();
+  CHECK_EQ(self, running);
 }
 
 void later(Done done, const uint64_t (&with)[4]) { pending.push_back({done, {with[0], with[1], with[2], with[3]}}); }
-std::byte* shared_memory() { return shared.at; }
+std::byte* shared_memory() { return own_block().shared; }
+std::byte* shared_memory_of(int rank) { return blocks[size_t(running / n_threads / n_of_cluster * n_of_cluster + rank)].shared; }
 int this_thread() { return running; }
+void run_blocks_together(bool are) { together = are; }
 
 int meet(int brought) {
-  const int self = running;
-  const uint64_t turn = of_block.turn;
-  of_block.n_here++, of_block.sum += brought;
-  end_meetings(warps[size_t(self) / 32]);
-  await(of_block, turn);
-  return of_block.last_sum;
+  Block& block = own_block();
+  const uint64_t turn = block.all.turn;
+  block.all.n_here++, block.all.sum += brought;
+  end_meetings(block, own_warp());
+  await(block.all, turn);
+  return block.all.last_sum;
+}
+
+void meet_at(int number, int n) {
+  Meeting& meeting = own_block().numbered[number];
+  const uint64_t turn = meeting.turn;
+  CHECK_LE(++meeting.n_here, n);
+  if (meeting.n_here == n) meeting.end();
+  else await(meeting, turn);
 }
 
 const uint64_t* exchange(uint64_t brought) {
-  const int self = running;
-  Warp& warp = warps[size_t(self) / 32];
+  Warp& warp = own_warp();
   const uint64_t turn = warp.meeting.turn;
-  warp.brought[self % 32] = brought;
+  warp.brought[own_thread() % 32] = brought;
   warp.meeting.n_here++;
-  end_meetings(warp);
+  end_meetings(own_block(), warp);
   await(warp.meeting, turn);
   return warp.last_brought;
 }
 
-void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, Body b, const void* a) {
-  CHECK(threads.y == 1 && threads.z == 1 && threads.x % 32 == 0);
+void arrive_at_cluster() {
+  Cluster& cluster = clusters[size_t(running / n_threads / n_of_cluster)];
+  own_fiber().cluster_turn = cluster.turn;
+  if (++cluster.n_arrived == n_threads * n_of_cluster) cluster.n_arrived = 0, cluster.turn++;
+}
+void await_cluster() {
+  const Cluster& cluster = clusters[size_t(running / n_threads / n_of_cluster)];
+  wait_until([&cluster, turn = own_fiber().cluster_turn] { return cluster.turn != turn; });
+}
+
+void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, int cluster, Body b, const void* a) {
+  CHECK(threads.y == 1 && threads.z == 1 && threads.x % 32 == 0 && grid.x % unsigned(cluster) == 0);
   body = b, arguments = a;
-  gridDim = grid, blockDim = threads, n_threads = int(threads.x);
-  fibers.resize(threads.x);
-  if (shared_bytes > shared.n) shared = {nullptr, std::make_unique<std::byte[]>(shared_bytes + kSpare), shared_bytes};
-  if (shared.whole) shared.at = shared.whole.get() + (1024 - reinterpret_cast<uintptr_t>(shared.whole.get()) % 1024) + kOff;
-  for (blockIdx.z = 0; blockIdx.z < grid.z; ++blockIdx.z)
-    for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
-      for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) run_block();
+  gridDim = grid, blockDim = threads, n_threads = int(threads.x), n_of_cluster = cluster;
+  const size_t n_at_a_time = together ? size_t{grid.x} * grid.y * grid.z : size_t(cluster);
+  std::vector<dim3> now;
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) {
+        now.push_back({x, y, z});
+        if (now.size() < n_at_a_time) continue;
+        run_blocks(now, shared_bytes);
+        now.clear();
+      }
 }
 
 }  // namespace ridge::emulated

@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(rows_of(kTokens) * 2 + 128, 1) gemm_kernel(con
   constexpr int kConsumers = warpgroups_of(kTokens), kRows = rows_of(kTokens), kTilesOfBlock = kRows / kTileRows, kOfBlock = kWeightBytes<Unit, kTokens>;
   constexpr int kDepth = kStages<Unit, kEnd, kTokens>, kInputBytes = kTokens * 128, kCluster = kClusterOf<Unit, kTokens>;
   constexpr bool kGated = is_gated(kEnd), kByChain = kEnd == GemmEnd::chains, kScaled = Unit::kScales > 0, kJoined = kGated && kAsItLies<Unit>;
-  RIDGE_DYNAMIC_SHARED(raw_shared);
+  RIDGE_DYNAMIC_SHARED(raw_shared, 1);
   __shared__ Barrier full[kDepth], empty[kDepth];
   std::byte* inputs = raw_shared + (-shared_address(raw_shared) & 1023);    // [stage][token][128 bytes]
   std::byte* weights = inputs + kDepth * kInputBytes;                      // [stage][row tile][unit]

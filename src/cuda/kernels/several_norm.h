@@ -19,7 +19,7 @@ struct NormBefore {
   Turnstile* rows;
 };
 
-#if __CUDA_ARCH__ >= 900
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // By the multiplying threads: they wait for the kernel's predecessors, and the first kNormThreads norm the block's rows then. The arithmetic is that of lib/row_norm.h; `shared`: 8 floats.
 __device__ inline void await_and_norm(const NormBefore& norm, float* shared) {

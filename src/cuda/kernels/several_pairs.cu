@@ -33,7 +33,7 @@ template <class Unit, int RT, int NT, class F>
 __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid_constant__ F f) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using L = Pairs<Unit, RT, NT>;
-  extern __shared__ __align__(1024) std::byte memory[];
+  RIDGE_DYNAMIC_SHARED(memory, 1024);
   constexpr int kSlots = L::kSlots, kDeep = L::kDeep, kTiles = L::kTiles;
   Barrier* const arrived = reinterpret_cast<uint64_t*>(memory + L::kGatesAt);
   Barrier* const left = arrived + kSlots;

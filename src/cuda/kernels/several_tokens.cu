@@ -42,7 +42,7 @@ template <class Unit, int RT, int NT>
 __global__ void __launch_bounds__(kThreads, 1) several_tokens_kernel(const __grid_constant__ Several f) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using L = Layout<Unit, RT, NT>;
-  extern __shared__ __align__(1024) std::byte memory[];
+  RIDGE_DYNAMIC_SHARED(memory, 1024);
   Barrier* const gates = reinterpret_cast<uint64_t*>(memory + L::kGatesAt);
   constexpr int kSlots = L::kSlots, kLeft = kGroups * kSlots;      // [group][slot] arrived, then left
   Barrier* const input_arrived = gates + 2 * kLeft;

@@ -55,7 +55,7 @@ template <class Unit, int W, int NT>
 __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide_kernel(const __grid_constant__ Several f) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using L = Wide<Unit, W, NT>;
-  extern __shared__ __align__(1024) std::byte memory[];
+  RIDGE_DYNAMIC_SHARED(memory, 1024);
   constexpr int C = L::C, kSlots = L::kSlots, kTiles = L::kTiles, kGroup = L::kGroup, kGroupUnits = L::kGroupUnits;
   Barrier* const arrived = reinterpret_cast<uint64_t*>(memory);
   Barrier* const left = arrived + kSlots;

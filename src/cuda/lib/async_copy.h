@@ -14,7 +14,7 @@ __device__ inline uint32_t shared_address(const void* p) { return static_cast<ui
 
 // The block's dynamic shared memory, declared in its kernel. (A pointer from a function made for it cost kernels that are short of registers 76 bytes of spills more.)
 #if defined(__CUDACC__)
-#define RIDGE_DYNAMIC_SHARED(name) extern __shared__ std::byte name[]
+#define RIDGE_DYNAMIC_SHARED(name, alignment) extern __shared__ __align__(alignment) std::byte name[]
 #endif
 
 __device__ inline void copy_chunk(void* to, const void* from, bool valid) {
@@ -50,6 +50,9 @@ __device__ inline void store_kept(float* p, const float2& v, uint64_t policy) {
 __device__ inline void store_kept(float* p, const float4& v, uint64_t policy) {
   asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(p), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "l"(policy) : "memory");
 }
+
+// A barrier among n_threads of a block, by number (0 is __syncthreads).
+__device__ inline void sync_threads_of(int id, int n_threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory"); }
 
 using Barrier = uint64_t;
 
@@ -121,8 +124,6 @@ __device__ inline void arrive_as_warp(Barrier* b, int lane) {
 }
 #endif
 
-// A barrier among n_threads of a block, by number (0 is __syncthreads).
-__device__ inline void sync_threads_of(int id, int n_threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory"); }
 // Counted among them, without waiting.
 __device__ inline void arrive_among_threads(int id, int n_threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n_threads) : "memory"); }
 

@@ -1,6 +1,7 @@
 // The factor of an rms norm, added up in one order by whichever kernel needs it: kNormThreads threads take chunks of four numbers in turn, each adds its squares in
 // order of position, then lanes, then warps. A row's norm is therefore the same alone in a kernel of its own and on the way into a matmul.
 #pragma once
+#include "cuda/lib/async_copy.h"
 #include "cuda/lib/reduce.h"
 
 namespace ridge::cuda {
@@ -20,7 +21,7 @@ __device__ inline float4 four_of(const float* row, int k, int cols) {
 }
 
 // A barrier of kNormThreads threads that are one group of a block, of up to three; barrier 0 is the block's own.
-__device__ inline void sync_group(int group) { asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(kNormThreads) : "memory"); }
+__device__ inline void sync_group(int group) { sync_threads_of(group + 1, kNormThreads); }
 
 // Sum over the threads of a group, for each of them. `shared`: 8 floats of the group's own, 16-byte aligned; `again`: they are used again.
 __device__ inline float group_sum(float v, float* shared, int group, bool again = true) {

@@ -1,6 +1,8 @@
 // The barriers and copies of sm_90 (src/cuda/lib/async_copy.h) as fibers have them: bytes come, and leave, as late as they may.
 #pragma once
+#define sync_threads_of ptx_sync_threads_of
 #include "../../../../src/cuda/lib/async_copy.h"
+#undef sync_threads_of
 
 #include <cstring>
 #include <map>
@@ -10,7 +12,7 @@
 
 namespace ridge::cuda {
 
-#define RIDGE_DYNAMIC_SHARED(name) std::byte* const name = emulated::shared_memory()
+#define RIDGE_DYNAMIC_SHARED(name, alignment) std::byte* const name = emulated::shared_memory()
 
 // What a Barrier's 64 bits hold here.
 struct BarrierState {
@@ -71,20 +73,17 @@ inline void await_stores() { await_stores_read(); }
 
 constexpr int kWarpArrivals = 1;
 inline void arrive_as_warp(Barrier* b, int lane) {
+  emulated::exchange(0);                                                      // a warp comes here as one: every wait before ends in a place where its lanes meet
   if (lane == 0) arrive(b);
 }
 
-// All that a barrier of the block knows by number.
-inline void sync_threads_of(int id, int n_threads) {
-  struct Meeting { int n_here = 0; uint64_t turn = 0; };
-  static Meeting meetings[16];
-  Meeting& m = meetings[id];
-  const uint64_t turn = m.turn;
-  CHECK_LE(++m.n_here, n_threads);
-  if (m.n_here == n_threads) m.n_here = 0, m.turn++;
-  else emulated::wait_until([&] { return m.turn != turn; });
-}
+inline void sync_threads_of(int id, int n_threads) { emulated::meet_at(id, n_threads); }
+inline void make_meeting(Barrier*, int) {}
+inline void meet(Barrier*, int id, int n_threads) { sync_threads_of(id, n_threads); }
 
+inline uint64_t read_once() { return 0; }
+inline void copy_bulk(void* to, const void* from, int n_bytes, Barrier* b, uint64_t) { copy_bulk(to, from, n_bytes, b); }
+inline void fence_for_copies() {}
 inline void fence_for_wgmma() {}
 template <int kRegisters> void shrink_registers() {}
 template <int kRegisters> void grow_registers() {}

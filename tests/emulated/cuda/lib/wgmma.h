@@ -1,7 +1,9 @@
 // The warpgroup's products (src/cuda/lib/wgmma.h), each made when it is waited for: what of its operands was overwritten by then, or given back, shows.
 #pragma once
 #undef __CUDA_ARCH_FEAT_SM90_ALL
+#define wgmma_tile_at ptx_wgmma_tile_at
 #include "../../../../src/cuda/lib/wgmma.h"
+#undef wgmma_tile_at
 #define __CUDA_ARCH_FEAT_SM90_ALL
 
 #include <map>
@@ -68,6 +70,12 @@ void wgmma_await() {
 }
 template <int n>
 void hold(float (&)[n]) {}
+template <int m, int n>
+void hold_all(float (&)[m][n]) {}
+inline void hold(uint32_t (&)[4]) {}
+inline uint64_t wgmma_tile_at(uint32_t low) { return uint64_t{kTileHigh} << 32 | low; }
+template <int n>
+void wgmma_groups(float (&d)[n][4], const uint32_t (&a)[4], uint64_t b) { products().groups.back().push_back({&d[0][0], 8 * n, a, 0, b, false}); }
 template <int n>
 void wgmma(float (&d)[n], const uint32_t (&a)[4], uint64_t b, bool fresh) { products().groups.back().push_back({d, 2 * n, a, 0, b, fresh}); }
 template <int n>
