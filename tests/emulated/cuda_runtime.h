@@ -41,6 +41,7 @@ template <class Is>
 void wait_until(const Is& is_ready) {
   wait_until([](const void* i) { return (*static_cast<const Is*>(i))(); }, &is_ready);
 }
+void pause();                                // the others go on once
 // What happens beside the threads: `done` is called at some time, in no order.
 using Done = void (*)(const uint64_t (&with)[4]);
 void later(Done done, const uint64_t (&with)[4]);
@@ -50,10 +51,15 @@ std::byte* shared_memory_of(int rank);
 int this_thread();                           // among those of all blocks that run
 // Waits for n threads of the block that come to the same number.
 void meet_at(int number, int n);
+void arrive_at(int number, int n);           // the same without waiting
 void arrive_at_cluster();
 void await_cluster();
 // Whether all blocks of a grid run side by side, as kernels need it whose blocks wait for each other. Then, and in clusters, nothing may lie in shared memory of a fixed size, which is `static` here.
 void run_blocks_together(bool are);
+struct Together {
+  Together() { run_blocks_together(true); }
+  ~Together() { run_blocks_together(false); }
+};
 
 using Body = void (*)(const void*);
 void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, int cluster, Body body, const void* arguments);
@@ -84,6 +90,7 @@ inline int __syncthreads_count(int v) { return ridge::emulated::meet(v != 0); }
 inline int __syncthreads_or(int v) { return ridge::emulated::meet(v != 0) != 0; }
 inline void __threadfence() {}
 inline void __syncwarp() { ridge::emulated::exchange(0); }
+inline void __nanosleep(unsigned) {}
 
 template <class T>
 T __shfl_xor_sync(unsigned, T v, int lanes) { return ridge::emulated::value_of<T>(ridge::emulated::exchange(ridge::emulated::bits_of(v))[(threadIdx.x % 32) ^ unsigned(lanes)]); }
@@ -95,6 +102,11 @@ T __shfl_up_sync(unsigned, T v, unsigned lanes) {
 
 template <class T>
 T __shfl_sync(unsigned, T v, int lane) { return ridge::emulated::value_of<T>(ridge::emulated::exchange(ridge::emulated::bits_of(v))[lane]); }
+
+inline bool __any_sync(unsigned, bool v) {
+  const uint64_t* const brought = ridge::emulated::exchange(v);
+  return std::any_of(brought, brought + 32, [](uint64_t b) { return b != 0; });
+}
 
 template <class T>
 T __ldcg(const T* p) { return *p; }

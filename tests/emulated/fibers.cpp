@@ -173,6 +173,11 @@ void wait_until(Ready ready, const void* of) {
   CHECK_EQ(self, running);
 }
 
+void pause() {
+  own_fiber().ready = nullptr;
+  yield();
+}
+
 void later(Done done, const uint64_t (&with)[4]) { pending.push_back({done, {with[0], with[1], with[2], with[3]}}); }
 std::byte* shared_memory() { return own_block().shared; }
 std::byte* shared_memory_of(int rank) { return blocks[size_t(running / n_threads / n_of_cluster * n_of_cluster + rank)].shared; }
@@ -188,12 +193,16 @@ int meet(int brought) {
   return block.all.last_sum;
 }
 
-void meet_at(int number, int n) {
+void arrive_at(int number, int n) {
   Meeting& meeting = own_block().numbered[number];
-  const uint64_t turn = meeting.turn;
   CHECK_LE(++meeting.n_here, n);
   if (meeting.n_here == n) meeting.end();
-  else await(meeting, turn);
+}
+void meet_at(int number, int n) {
+  const Meeting& meeting = own_block().numbered[number];
+  const uint64_t turn = meeting.turn;
+  arrive_at(number, n);
+  await(meeting, turn);
 }
 
 const uint64_t* exchange(uint64_t brought) {

@@ -1,5 +1,7 @@
 // What tests of matmuls need: weights as a GPU has them, rows, and a machine of few multiprocessors.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <cstring>
 #include <memory>
 #include <random>
@@ -83,6 +85,7 @@ struct Machine {
     launch.normed_rows = &normed;
     launch.n_sms = 3;                        // fewer than tiles: blocks take several in turn
     launch.compute_capability = 90;
+    launch.max_shared_bytes = (227 << 10) - kSharedForOthers;
   }
   Aligned sums, scratch, activated;
   Turnstile normed{};
@@ -93,5 +96,17 @@ struct Case { const char* name; RawFormat raw; };
 constexpr Case kCases[] = {{"bf16", {FormatId::bf16}}, {"fp8", {FormatId::fp8_e4m3}}, {"fp8 in blocks", {FormatId::fp8_e4m3, true}}, {"nvfp4", {FormatId::nvfp4}},
                            {"mxfp4", {FormatId::mxfp4}}, {"q8_0", {FormatId::q8_0}}, {"q4_0", {FormatId::q4_0}}, {"q4_1", {FormatId::q4_1}}};
 inline bool has_scales(const Case& c) { return c.raw.block_scales || c.raw.format == FormatId::q8_0 || c.raw.format == FormatId::q4_0 || c.raw.format == FormatId::q4_1; }
+
+// Rows of an op's first weight by the matmul for many tokens.
+inline Rows by_many(const Packed& w, const Tensor& x, const Machine& machine, const Tensor& bias = {}) {
+  Rows out(x.rows, w.weight.rows);
+  Aligned tiles(tiles_bytes(x.rows, x.cols));
+  const Matmul op{.out = {out.tensor}, .x = x, .w = {&w.weight}, .bias = {bias}};
+  gemm(w.weight, {.part = {part_from(op, 0), {}, {}}, .n = 1}, x, tiles.at, false, machine.launch, GemmWay{64, false});
+  return out;
+}
+inline void expect_rows(Rows& got, Rows& wanted, const std::string& what) {
+  for (int64_t i = 0; i < wanted.tensor.rows * wanted.tensor.cols; ++i) ASSERT_EQ(got.row(0)[i], wanted.row(0)[i]) << what << ", token " << i / wanted.tensor.cols << ", row " << i % wanted.tensor.cols;
+}
 
 }  // namespace ridge::cuda

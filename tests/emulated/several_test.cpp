@@ -8,24 +8,6 @@
 namespace ridge::cuda {
 namespace {
 
-// Blocks that wait for each other run side by side.
-struct Together {
-  Together() { emulated::run_blocks_together(true); }
-  ~Together() { emulated::run_blocks_together(false); }
-};
-
-// Rows of an op's first weight by the matmul for many tokens.
-Rows by_many(const Packed& w, const Tensor& x, const Machine& machine, const Tensor& bias = {}) {
-  Rows out(x.rows, w.weight.rows);
-  Aligned tiles(tiles_bytes(x.rows, x.cols));
-  const Matmul op{.out = {out.tensor}, .x = x, .w = {&w.weight}, .bias = {bias}};
-  gemm(w.weight, {.part = {part_from(op, 0), {}, {}}, .n = 1}, x, tiles.at, false, machine.launch, GemmWay{64, false});
-  return out;
-}
-void expect_rows(Rows& got, Rows& wanted, const std::string& what) {
-  for (int64_t i = 0; i < wanted.tensor.rows * wanted.tensor.cols; ++i) ASSERT_EQ(got.row(0)[i], wanted.row(0)[i]) << what << ", token " << i / wanted.tensor.cols << ", row " << i % wanted.tensor.cols;
-}
-
 // Three weights in one op, of which none is whole places. 832 inputs are not all chains in the last step; 320 not even in the only one; 8,256 are more steps than any ring has.
 TEST(Several, GivesTheBitsOfMany) {
   std::mt19937 rng(4);
@@ -78,7 +60,7 @@ TEST(Several, AddsToTheResidualStream) {
 // A norm before gate and up, by their own blocks, each with some of the rows; what they gate leaves as down's input.
 TEST(Several, NormsBeforeAndActivatesAfter) {
   std::mt19937 rng(6);
-  const Together together;
+  const emulated::Together together;
   for (const Case& c : kCases) {
     Machine machine;
     const Packed gate(c.raw, 128, 576, rng), up(c.raw, 128, 576, rng), down(c.raw, 64, 128, rng);

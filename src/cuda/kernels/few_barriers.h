@@ -22,7 +22,7 @@ constexpr int kBarrierBytes = 128;
 constexpr int kBarrierBytes = 0;
 #endif
 
-#if __CUDA_ARCH__ < 900                                                     // where the kernel is not: what the host's compiler and others have to see
+#if !defined(RIDGE_SM90)                                                    // where the kernel is not: what the host's compiler and others have to see
 
 template <int kTeams>
 __device__ void meet() {}
@@ -55,7 +55,7 @@ __device__ inline void arrive_at_sums(std::byte*, Sums sums, int team, int turn)
 __device__ inline void await_sums(std::byte*, Sums sums, int team, int turn, int /*nth*/) { sync_threads_of(kFirstOfSums + number_of(sums, team, turn), kTeamAndOne); }
 // All threads of the teams, with what they wrote to shared memory.
 template <int kTeams>
-__device__ void meet() { asm volatile("bar.sync 4, %0;" ::"n"(kTeams * kTeam * 32) : "memory"); }
+__device__ void meet() { sync_threads_of(4, kTeams * kTeam * 32); }
 
 #endif
 

@@ -33,13 +33,6 @@ using namespace few;
 
 constexpr int kAloneBytes = 116 << 10;                                      // of shared memory: two blocks of this do not fit
 
-// Lanes that are not `there` keep what v holds, and take no part in the access.
-__device__ void load_where(uint4& v, uint32_t address, bool there) {
-  asm volatile("{\n.reg .pred there;\nsetp.ne.u32 there, %5, 0;\n@there ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
-               : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-               : "r"(address), "r"(uint32_t(there)));
-}
-
 // A launch's parameters are in no cache when it starts, and a warp that needs a line of 64 bytes of them waits for it: warps ask for a line each, all at once.
 template <class Parameters>
 __device__ void fetch_line(const Parameters& c, int line, int n_bytes) {
@@ -57,10 +50,10 @@ constexpr int kBounds = Plan<Unit>::kTeams == 2 ? 800 : (kTeam + 2) * 32;
 enum class Inputs { whole, rests, tokens, parts };
 template <class Unit, int kMost, Inputs kInputs>
 __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __grid_constant__ Phases<kMost> c) {
-#if __CUDA_ARCH__ >= 900
+#if defined(RIDGE_SM90)
   constexpr int kTeams = Plan<Unit>::kTeams, kSlots = Plan<Unit>::kSlots, kEach = Plan<Unit>::kEach, kSlotUnits = kEach * kTeam;
   using L = Layout<Unit>;
-  extern __shared__ __align__(128) std::byte memory[];
+  RIDGE_DYNAMIC_SHARED(memory, 128);
   Barrier* const gates = reinterpret_cast<uint64_t*>(memory);               // [team][slot] arrived, then left
   constexpr int kLeft = kTeams * kSlots;
   Barrier* const input_there = gates + 2 * kLeft;
@@ -97,9 +90,7 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
     if (threadIdx.x % 32 == 0) ask_for_weights<Unit, kRests>(memory, any_warp - kTeams * kTeam, c);
     return;
   }
-  int lane;
-  asm volatile("mov.u32 %0, %laneid;" : "=r"(lane));
-  const int g = lane / 4, q = lane % 4;
+  const int lane = lane_of_warp(), g = lane / 4, q = lane % 4;
   const int team = any_warp / kTeam, warp = any_warp % kTeam;
   const int me = team * gridDim.x + blockIdx.x;
   float* const all_sums = reinterpret_cast<float*>(memory + c.sums_at);
@@ -416,7 +407,8 @@ bool few_tokens_occupy(const Matmul& op, const Launch& l) {
 
 void matmul_few_tokens(std::span<const FewPhase> phases, const RelayWords& cleared, const Launch& l) {
   const auto run_as = [&]<class Unit, int kMost>(Unit, std::integral_constant<int, kMost>) {
-    Phases<kMost> c{.cleared = cleared, .n_phases = int(phases.size())};
+    Phases<kMost> c{};
+    c.cleared = cleared, c.n_phases = int(phases.size());
     bool rests = false;
     for (size_t i = 0; i < phases.size(); ++i) describe(c.phase[i], phases[i].op, phases[i].around, l), rests = rests || c.phase[i].cols % kPiece > 0;
     if constexpr (kMost > 1) {

@@ -12,6 +12,7 @@
 #include "cuda/lib/launch.h"
 #include "cuda/lib/relay.h"
 #include "cuda/lib/row_norm.h"
+#include "cuda/lib/shared_loads.h"
 #include "cuda/lib/units.h"
 
 namespace ridge::cuda::few {
@@ -78,14 +79,6 @@ __device__ inline float4 four_within(const float* row, int k, int cols) {
   if (k < cols) v = __ldcg(reinterpret_cast<const float4*>(row + k));
   return v;
 }
-
-// Addresses, or numbers that are on their way, are not used before this.
-template <class T>
-__device__ void settle(const T*& p, int& n) { asm volatile("" : "+l"(p), "+r"(n)::"memory"); }
-__device__ inline void settle(float4& v) { asm volatile("" : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w)::"memory"); }
-// Numbers that are kept in registers, not looked up among the parameters where they are needed: a phase's are 40 cycles away.
-template <class... T>
-__device__ inline void keep(T&... v) { (..., [&] { asm volatile("" : "+r"(v)); }()); }
 
 // The input's rows as bf16 in shared memory. Short code on purpose: it runs once a kernel, from instructions that are not in the multiprocessor's cache by then. What is waited
 // for is asked for first thing after the wait, by addresses that were there before; the norm's weights, which may still be on their way, are touched after that.
@@ -304,7 +297,7 @@ struct Place {
 // Tiles of team `me` in a phase.
 __device__ inline int n_tiles_of(const Few& f, int me, int n_teams) { return me < f.n_tiles ? ((f.n_tiles - me - 1) / n_teams + 1) * (f.activate ? 2 : 1) : 0; }
 
-#if __CUDA_ARCH__ >= 900
+#if defined(RIDGE_SM90)
 // By one thread for each team: slot after slot, phase after phase, as they become free.
 template <class Unit, bool kRests, int kMost>
 __device__ void ask_for_weights(std::byte* memory, int team, const Phases<kMost>& c) {
@@ -351,13 +344,7 @@ __device__ void ask_for_weights(std::byte* memory, int team, const Phases<kMost>
 }
 #endif
 
-#if __CUDA_ARCH__ >= 900
-__device__ inline float load_shared(uint32_t address) {
-  float v;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address));
-  return v;
-}
-
+#if defined(RIDGE_SM90)
 // What the end of a tile takes beside its sums, for the row and the tokens of a lane.
 template <int kRounds>
 struct Ending {

@@ -8,6 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 
+// Whether what sm_90 has is there: on such devices, and where it is emulated (tests/emulated).
+#if __CUDA_ARCH__ >= 900 || defined(RIDGE_EMULATED)
+#define RIDGE_SM90
+#endif
+
 namespace ridge::cuda {
 
 __device__ inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }

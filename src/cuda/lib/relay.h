@@ -50,6 +50,9 @@ __device__ inline void store_relayed(float* p, const float4& v) { asm volatile("
 __device__ inline void store_relayed(float* p, float v) { asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory"); }
 __device__ inline void store_relayed(__nv_bfloat16* p, __nv_bfloat16 v) { asm volatile("st.relaxed.gpu.global.u16 [%0], %1;" ::"l"(p), "h"(__bfloat16_as_ushort(v)) : "memory"); }
 
+#endif
+
+#if defined(__CUDACC__) || defined(RIDGE_EMULATED)
 __device__ inline bool unmade(float v) { return __float_as_uint(v) == kUnmade; }
 __device__ inline bool unmade(const float4& v) { return unmade(v.x) || unmade(v.y) || unmade(v.z) || unmade(v.w); }
 // One of two numbers in bf16 that has all bits set: of the complement, one that is zero.

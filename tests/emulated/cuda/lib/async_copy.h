@@ -1,8 +1,16 @@
 // The barriers and copies of sm_90 (src/cuda/lib/async_copy.h) as fibers have them: bytes come, and leave, as late as they may.
 #pragma once
 #define sync_threads_of ptx_sync_threads_of
+#define copy_chunk ptx_copy_chunk
+#define commit_chunks ptx_commit_chunks
+#define await_chunks ptx_await_chunks
+#define arrive_with ptx_arrive_with
 #include "../../../../src/cuda/lib/async_copy.h"
 #undef sync_threads_of
+#undef copy_chunk
+#undef commit_chunks
+#undef await_chunks
+#undef arrive_with
 
 #include <cstring>
 #include <map>
@@ -78,11 +86,31 @@ inline void arrive_as_warp(Barrier* b, int lane) {
 }
 
 inline void sync_threads_of(int id, int n_threads) { emulated::meet_at(id, n_threads); }
+inline void arrive_among_threads(int id, int n_threads) { emulated::arrive_at(id, n_threads); }
+inline void arrive_with(Barrier* b, float) { arrive(b); }
 inline void make_meeting(Barrier*, int) {}
 inline void meet(Barrier*, int id, int n_threads) { sync_threads_of(id, n_threads); }
 
 inline uint64_t read_once() { return 0; }
 inline void copy_bulk(void* to, const void* from, int n_bytes, Barrier* b, uint64_t) { copy_bulk(to, from, n_bytes, b); }
+// A thread's chunks, by groups; they come when it waits for them.
+inline std::vector<std::vector<std::pair<void*, const void*>>>& chunks() {
+  static std::map<int, std::vector<std::vector<std::pair<void*, const void*>>>> of_thread;
+  auto& groups = of_thread[emulated::this_thread()];
+  if (groups.empty()) groups.emplace_back();
+  return groups;
+}
+inline void copy_chunk(void* to, const void* from) { chunks().back().push_back({to, from}); }
+inline void commit_chunks() { chunks().emplace_back(); }
+template <int kPending>
+void await_chunks() {
+  auto& groups = chunks();
+  while (groups.size() > size_t(kPending) + 1) {
+    for (const auto& [to, from] : groups.front()) std::memcpy(to, from, 16);
+    groups.erase(groups.begin());
+  }
+}
+
 inline void fence_for_copies() {}
 inline void fence_for_wgmma() {}
 template <int kRegisters> void shrink_registers() {}
