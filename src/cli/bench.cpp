@@ -133,6 +133,7 @@ FormatId shape_format(const std::string& name) {
 void bench(const BenchFlags& f, bool quiet) {
   if (f.kernels) return print_kernels(f.how.isa);
   f.sampling.validate();
+  if (f.sampling.greedy() && (f.sampling.top_k > 0 || f.sampling.top_p < 1 || f.sampling.min_p > 0)) fail("--top-k, --top-p and --min-p cut what is drawn from, and at --temperature 0 nothing is drawn: give --temperature 1 as well");
   const Json earlier = f.compare.empty() ? Json::array() : read_earlier(f.compare);
   if (!f.shape.empty() && !f.model.empty()) fail("give a model or --shape, not both");
   if (f.n_layers > 0 && f.shape.empty()) fail("--layers cuts a --shape; there is none");

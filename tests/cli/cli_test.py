@@ -338,6 +338,7 @@ class Commands(RidgeTest):
         self.assertEqual([r["test"] for r in results], ["pp8", "tg4 temp 0.8 top-k 40 top-p 0.9 min-p 0.05"])
         self.assertEqual([r["test"] for r in json.loads(self.ridge(*arguments))["results"]], ["pp8", "tg4"])
         self.assertIn("top_p = 2", self.refused(*arguments, "--top-p", "2"))
+        self.assertIn("--temperature 1", self.refused(*arguments, "--top-p", "0.9"))
 
     def test_bench_prints_tables_and_compares(self):
         arguments = ["bench", "--shape", "tiny", "--format", "q8_0,nvfp4", "-p", "8", "-n", "4", "-r", "1", "-t", "1"]

@@ -19,7 +19,7 @@ TEST(Several, GivesTheBitsOfMany) {
       const Packed q(c.raw, 200, cols, rng), k(c.raw, 48, cols, rng), v(c.raw, 20, cols, rng);
       Rows bias = random_rows(1, 200, rng);
       for (const int n : {7, 13, 32}) {
-        if ((n == 7 && has_scales(c)) || (cols == 8256 && n != 13)) continue;
+        if ((n == 7 && has_scales(c)) || (n == 13 && !representative) || (cols == 8256 && n != 13)) continue;
         for (const int n_sms : {2, 132}) {                                     // places of 128 and of 64 rows; with wgmma wide blocks and pairs
           machine.launch.n_sms = n_sms;
           const std::string what = std::string(c.name) + ", " + std::to_string(n) + " tokens, " + std::to_string(cols) + " inputs, " + std::to_string(n_sms) + " multiprocessors";

@@ -25,15 +25,15 @@ constexpr int kRingBytes = (216 << 10) / kBlocksOfSm<kOwn>;
 // kOwn: chunks of four numbers that a thread holds. Dynamic shared memory: [stage][x, pending] a row.
 template <int kOwn>
 __global__ void __launch_bounds__(kNormThreads, kBlocksOfSm<kOwn>) norm_many_kernel(const __grid_constant__ AddNorm op, std::byte* tiles, int n_stages) {
-#if __CUDA_ARCH__ >= 900
-  extern __shared__ uint4 ring_memory[];
+#if defined(RIDGE_SM90)
+  RIDGE_DYNAMIC_SHARED(ring_memory, 16);
   __shared__ Barrier full[kMostStages];
-  __shared__ alignas(16) float shared[kNormThreads / 32];
+  alignas(16) __shared__ float shared[kNormThreads / 32];
   start_dependents();
   const int n = int(op.x.cols), n_units = n / 64, lane = threadIdx.x % 32;
   const bool adds = op.pending.data != nullptr;
   const int row_bytes = 4 * n, stage_bytes = adds ? 2 * row_bytes : row_bytes;
-  std::byte* const ring = reinterpret_cast<std::byte*>(ring_memory);
+  std::byte* const ring = ring_memory;
   const auto place = [](int i) { return 4 * (int(threadIdx.x) + i * kNormThreads); };
   const auto ask = [&](int stage, int t) {
     std::byte* const to = ring + stage * stage_bytes;
