@@ -78,7 +78,8 @@ int lay_out(GemmParts& parts, bool gated, int tokens_of_block) {
 }
 
 // The way of least time: rounds of blocks, each as long as its units, and what ends cost. In ns, as measured on an H200 in nvfp4 and bf16 (docs/gpu.md): a unit takes its products or, of few
-// tokens, the way of one warp through it; or as long as its weights come from memory (4.5 TB/s; 10 where they are read again, as tokens are).
+// tokens, the way of one warp through it; or as long as its weights come from memory (4.5 TB/s; 10 where they are read again, as tokens are; chains of other tokens
+// come too late for that).
 template <class Unit>
 GemmWay way_of(GemmParts parts, int n_units, int n_tokens, bool gated, const Launch& l) {
   constexpr bool kAsItLies = Unit::kBytes == Bf16Unit::kBytes;
@@ -93,7 +94,7 @@ GemmWay way_of(GemmParts parts, int n_units, int n_tokens, bool gated, const Lau
     for (const bool by_chain : {false, true}) {
       if (by_chain && (gated || tokens == kFewerTokens || n_units < kChains || sums_bytes > kMostChainSums)) continue;
       const int n_items = by_chain ? n_places * kChains : n_places, n_rounds = (n_items + l.n_sms - 1) / l.n_sms, at_once = std::min(n_items, l.n_sms);
-      const double from_memory = weights / n_token_blocks, bytes = at_once * (from_memory / 4500 + (weights - from_memory + input) / 10000);
+      const double from_memory = by_chain ? weights : weights / n_token_blocks, bytes = at_once * (from_memory / 4500 + (weights - from_memory + input) / 10000);
       const double time = n_rounds * (double(n_units) / (by_chain ? kChains : 1) * std::max(products, bytes) + tokens * (by_chain ? 3 : 15)) + (by_chain ? 500 + sums_bytes / 4000 : 0);
       if (time < least) best = {tokens, by_chain}, least = time;
     }
