@@ -1,7 +1,7 @@
 // The CUDA matmuls at the shapes of a real model: bandwidth and arithmetic rate against the limits of the same run, and the error against a plain computation of
 // the same rounded numbers. Weights rotate through more memory than the cache holds. "only read" is a kernel that reads as many bytes and does nothing with them, launched alike. "layer" is all
 // that a layer has but its attention, as a model runs it: norms, seven weights in four matmuls, activation and sums, each over what the one before has made; o takes q.
-//   bench_cuda [tokens...] [formats...] [weights...]      names leave out the others
+//   bench_cuda [tokens...] [formats...] [weights...] [way=64|64c|128|128c|184|192|192c...]      names leave out the others; way: matmuls of many tokens so (cuda/gemm_way.h)
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -67,9 +67,11 @@ void print_row(FormatId id, const char* what, int n_tokens, double seconds, doub
   std::fflush(stdout);
 }
 
-void run_layers(FormatId id, const std::vector<int>& token_counts, double bandwidth, std::mt19937& rng) {
+std::string with_way(const char* what, cuda::GemmWay way) { return way.tokens == 0 ? what : std::string(what) + ", way=" + std::to_string(way.tokens) + (way.by_chain ? "c" : ""); }
+
+void run_layers(FormatId id, const std::vector<int>& token_counts, cuda::GemmWay way, double bandwidth, std::mt19937& rng) {
   constexpr int kLayers = 36, kModel = 4096, kKv = 1024, kMlp = 12288;
-  auto backend = make_cuda_backend({});
+  auto backend = make_cuda_backend({.gemm_way = way});
   int64_t bytes = 0, products = 0;
   const auto weights = [&](const char* name, int64_t rows, int64_t cols) {
     std::vector<std::byte> codes = random_codes(id, rows, cols, rng);
@@ -101,11 +103,11 @@ void run_layers(FormatId id, const std::vector<int>& token_counts, double bandwi
       ops.push_back(Activate{.out = tg, .gate = tg, .up = tu, .kind = ActKind::silu});
       ops.push_back(Matmul{.out = {pending}, .x = tg, .w = {&down[i]}});
     }
-    print_row(id, "layer", n, best_of(*backend, plain_step(n), ops) / kLayers, double(bytes), double(products), bandwidth, "-");
+    print_row(id, with_way("layer", way).c_str(), n, best_of(*backend, plain_step(n), ops) / kLayers, double(bytes), double(products), bandwidth, "-");
   }
 }
 
-void run_shape(FormatId id, const Shape& shape, const std::vector<int>& token_counts, double bandwidth, std::mt19937& rng) {
+void run_shape(FormatId id, const Shape& shape, const std::vector<int>& token_counts, cuda::GemmWay way, double bandwidth, std::mt19937& rng) {
   std::vector<std::vector<std::byte>> codes;
   std::vector<StoredWeight> stored;
   int64_t bytes = 0, n_rows = 0;
@@ -115,8 +117,8 @@ void run_shape(FormatId id, const Shape& shape, const std::vector<int>& token_co
     stored.push_back({.name = shape.name, .format = id, .rows = rows, .cols = shape.cols, .codes = view(codes.back().data(), id, rows, shape.cols)});
     bytes += row_bytes(id, shape.cols) * rows, n_rows += rows;
   }
-  if (const double seconds = measure_cuda_read_in_turn(bytes); seconds > 0) print_row(id, (std::string(shape.name) + ", only read").c_str(), 0, seconds, double(bytes), 0, bandwidth, "-");
-  auto backend = make_cuda_backend({});
+  if (const double seconds = way.tokens == 0 ? measure_cuda_read_in_turn(bytes) : 0; seconds > 0) print_row(id, (std::string(shape.name) + ", only read").c_str(), 0, seconds, double(bytes), 0, bandwidth, "-");
+  auto backend = make_cuda_backend({.gemm_way = way});
   const int n_layers = int(std::clamp<int64_t>((int64_t{400} << 20) / bytes + 1, 2, 64));
   std::vector<std::array<Weight, 3>> layers(n_layers);
   for (auto& weights : layers)
@@ -154,15 +156,18 @@ void run_shape(FormatId id, const Shape& shape, const std::vector<int>& token_co
     }
     char error[32];
     std::snprintf(error, sizeof error, "%.1e", worst / std::sqrt(squares / n_checked));
-    print_row(id, shape.name, n_tokens, best, double(bytes), double(n_rows) * double(shape.cols), bandwidth, error);
+    print_row(id, with_way(shape.name, way).c_str(), n_tokens, best, double(bytes), double(n_rows) * double(shape.cols), bandwidth, error);
   }
 }
 
 void run(int argc, char** argv) {
   std::vector<int> token_counts;
   std::vector<std::string> names;
+  std::vector<cuda::GemmWay> ways;
   for (int i = 1; i < argc; ++i) {
-    if (const int n = std::atoi(argv[i]); n > 0) token_counts.push_back(n);
+    const std::string_view word = argv[i];
+    if (word.starts_with("way=")) ways.push_back({std::atoi(argv[i] + 4), word.ends_with('c')});
+    else if (const int n = std::atoi(argv[i]); n > 0) token_counts.push_back(n);
     else names.push_back(argv[i]);
   }
   const auto wanted = [&](const std::string& name, auto&& others) {
@@ -174,6 +179,7 @@ void run(int argc, char** argv) {
   for (const FormatId id : formats) format_names.emplace_back(format(id).name);
   for (const Shape& shape : kQwen3_8b) shape_names.emplace_back(shape.name);
   shape_names.emplace_back("layer");
+  if (ways.empty()) ways.push_back({});
   if (token_counts.empty()) token_counts = {1, 8, 32, 64, 512};
   const double bandwidth = measure_cuda_read_bandwidth();
   std::printf("%s; read bandwidth %.2f TB/s\n", cuda_device_description().c_str(), bandwidth / 1e12);
@@ -183,9 +189,10 @@ void run(int argc, char** argv) {
     std::mt19937 rng(1);
     for (const Shape& shape : kQwen3_8b) {
       if (!wanted(shape.name, shape_names)) continue;
-      run_shape(id, shape, token_counts, bandwidth, rng);
+      for (const cuda::GemmWay way : ways) run_shape(id, shape, token_counts, way, bandwidth, rng);
     }
-    if (wanted("layer", shape_names)) run_layers(id, token_counts, bandwidth, rng);
+    for (const cuda::GemmWay way : ways)
+      if (wanted("layer", shape_names)) run_layers(id, token_counts, way, bandwidth, rng);
   }
 }
 

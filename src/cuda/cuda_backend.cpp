@@ -40,6 +40,7 @@ class CudaBackend final : public Backend {
     for (cudaStream_t* stream : {&stream_, &copies_}) CUDA_TRY(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
     CUDA_TRY(cudaMallocHost(&mark_, sizeof *mark_));
     launch_.mark.at = mark_;
+    launch_.gemm_way = options.gemm_way;
     for (Turn& turn : turns_)
       for (cudaEvent_t* event : {&turn.copied, &turn.done}) CUDA_TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
     if (properties_.major >= 9) {

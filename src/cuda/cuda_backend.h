@@ -4,6 +4,7 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "cuda/gemm_way.h"
 
 namespace ridge {
 
@@ -12,6 +13,7 @@ struct CudaOptions {
   bool check_f32 = false;                    // f32 products and activations: slow, for comparing with the reference; otherwise bf16 activations in matmuls
   bool graphs = true;
   bool blocking = false;                     // every op is waited for, so that a fault is reported with its op and layer; without graphs, slow
+  cuda::GemmWay gemm_way;                    // of all matmuls of many tokens that may go so: for tests and timings
 };
 
 // Why there is no CUDA here ("built without CUDA", "no driver", "no device", "compute capability 7.5 is below 8.0"), or empty when there is.

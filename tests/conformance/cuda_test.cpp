@@ -233,17 +233,26 @@ TEST_F(Cuda, ATokensResultIsTheSameInAnyBatch) {
       auto backend = make_cuda_backend({.graphs = false});
       const Weight weight = backend->prepare(w->stored, {}), second = backend->prepare(small->stored, {});
       const Tensor tb = put(*backend, bias);
-      const auto run = [&](int first, int n) {
-        const Tensor out = backend->allocate_f32(n, 200), out2 = backend->allocate_f32(n, 7);
-        run_step(*backend, plain_step(n), {Matmul{.out = {out, out2}, .x = put(*backend, x.slice(first, n)), .w = {&weight, &second}, .bias = {tb}}});
-        return std::pair{get(*backend, out), get(*backend, out2)};
+      const auto run_on = [&](Backend& backend, const Weight& weight, const Weight& second, const Tensor& tb, int first, int n) {
+        const Tensor out = backend.allocate_f32(n, 200), out2 = backend.allocate_f32(n, 7);
+        run_step(backend, plain_step(n), {Matmul{.out = {out, out2}, .x = put(backend, x.slice(first, n)), .w = {&weight, &second}, .bias = {tb}}});
+        return std::pair{get(backend, out), get(backend, out2)};
       };
+      const auto run = [&](int first, int n) { return run_on(*backend, weight, second, tb, first, n); };
       const auto [all, all2] = run(0, 420);
       for (const int n : {1, 5, 8, 9, 16, 32, 33, 64, 70, 100, 150, 200}) {
         const auto [some, some2] = run(203, n);
         const std::string what = how.name() + " in a batch of " + std::to_string(n);
         expect_same(some, all.slice(203, n), what);
         expect_same(some2, all2.slice(203, n), what + ", second weight");
+      }
+      for (const cuda::GemmWay way : {cuda::GemmWay{64, false}, {64, true}, {128, false}, {128, true}, {184, false}, {192, false}, {192, true}}) {
+        auto other = make_cuda_backend({.graphs = false, .gemm_way = way});
+        const Weight weight_there = other->prepare(w->stored, {}), second_there = other->prepare(small->stored, {});
+        const auto [some, some2] = run_on(*other, weight_there, second_there, put(*other, bias), 203, 200);
+        const std::string what = how.name() + " in blocks of " + std::to_string(way.tokens) + (way.by_chain ? " by chain" : "");
+        expect_same(some, all.slice(203, 200), what);
+        expect_same(some2, all2.slice(203, 200), what + ", second weight");
       }
     }
 }

@@ -35,7 +35,8 @@ TEST(Gemm, EveryWayGivesTheBitsOfTheOthers) {
         Rows out(n, 200), out_small(n, 20);
         Aligned tiles(tiles_bytes(n, 704));
         const Matmul op{.out = {out.tensor, out_small.tensor}, .x = x.tensor, .w = {&w.weight, &small.weight}, .bias = {bias.tensor}};
-        gemm(w.weight, {.part = {part_from(op, 0), part_from(op, 1), {}}, .n = 2}, x.tensor, tiles.at, false, machine.launch, way);
+        machine.launch.gemm_way = way;
+        gemm(w.weight, {.part = {part_from(op, 0), part_from(op, 1), {}}, .n = 2}, x.tensor, tiles.at, false, machine.launch);
         for (int t = 0; t < n; ++t) {
           ASSERT_NEAR(out.row(t)[t % 200], product(w, t % 200, x.row(t)) + bias.row(0)[t % 200], 1e-3) << what << ", token " << t;
           ASSERT_NEAR(out_small.row(t)[t % 20], product(small, t % 20, x.row(t)), 1e-3) << what << ", token " << t;
@@ -54,12 +55,13 @@ TEST(Gemm, AddsToTheResidualStream) {
   const int n = 70;
   Rows x = random_rows(n, 576, rng), before = random_rows(n, 264, rng), out(n, 264);
   for (const GemmWay& way : kWays) {
+    machine.launch.gemm_way = way;
     Rows stream(n, 264);
     std::memcpy(stream.row(0), before.row(0), size_t(before.memory.n));
     Aligned tiles(tiles_bytes(n, 576));
     const Matmul op{.out = {out.tensor}, .x = x.tensor, .w = {&w.weight}};
-    gemm(w.weight, {.part = {part_from(op, 0), {}, {}}, .n = 1}, x.tensor, tiles.at, false, machine.launch, way);
-    gemm(w.weight, {.part = {part_from(op, 0), {}, {}}, .n = 1, .residual = {stream.row(0), 264}}, x.tensor, tiles.at, true, machine.launch, way);
+    gemm(w.weight, {.part = {part_from(op, 0), {}, {}}, .n = 1}, x.tensor, tiles.at, false, machine.launch);
+    gemm(w.weight, {.part = {part_from(op, 0), {}, {}}, .n = 1, .residual = {stream.row(0), 264}}, x.tensor, tiles.at, true, machine.launch);
     for (int i = 0; i < n * 264; ++i) ASSERT_EQ(stream.row(0)[i], before.row(0)[i] + out.row(0)[i]) << "blocks of " << way.tokens << (way.by_chain ? " by chain" : "") << ", number " << i;
   }
 }
@@ -81,7 +83,8 @@ TEST(Gemm, ActivatesOnTheWay) {
         for (const int tokens : {192, 128, 64}) {
           const std::string what = std::string(c.name) + ", " + std::to_string(n) + " tokens, blocks of " + std::to_string(tokens);
           Aligned tiles(tiles_bytes(n, 576)), out_tiles(tiles_bytes(n, 192));
-          gemm_activate(out_tiles.at, op, kind, tiles.at, false, machine.launch, GemmWay{tokens, false});
+          machine.launch.gemm_way = {tokens, false};
+          gemm_activate(out_tiles.at, op, kind, tiles.at, false, machine.launch);
           std::vector<uint16_t> got;
           for (int t = 0; t < n; ++t)
             for (int k = 0; k < 192; ++k) got.push_back(reinterpret_cast<const uint16_t*>(out_tiles.at + tile_place(t, k / 2 * 2, 3))[k % 2]);

@@ -98,11 +98,12 @@ constexpr Case kCases[] = {{"bf16", {FormatId::bf16}}, {"fp8", {FormatId::fp8_e4
 inline bool has_scales(const Case& c) { return c.raw.block_scales || c.raw.format == FormatId::q8_0 || c.raw.format == FormatId::q4_0 || c.raw.format == FormatId::q4_1; }
 
 // Rows of an op's first weight by the matmul for many tokens.
-inline Rows by_many(const Packed& w, const Tensor& x, const Machine& machine, const Tensor& bias = {}) {
+inline Rows by_many(const Packed& w, const Tensor& x, Machine& machine, const Tensor& bias = {}) {
+  machine.launch.gemm_way = {64, false};
   Rows out(x.rows, w.weight.rows);
   Aligned tiles(tiles_bytes(x.rows, x.cols));
   const Matmul op{.out = {out.tensor}, .x = x, .w = {&w.weight}, .bias = {bias}};
-  gemm(w.weight, {.part = {part_from(op, 0), {}, {}}, .n = 1}, x, tiles.at, false, machine.launch, GemmWay{64, false});
+  gemm(w.weight, {.part = {part_from(op, 0), {}, {}}, .n = 1}, x, tiles.at, false, machine.launch);
   return out;
 }
 inline void expect_rows(Rows& got, Rows& wanted, const std::string& what) {

@@ -77,38 +77,42 @@ int lay_out(GemmParts& parts, bool gated, int tokens_of_block) {
   return gated ? (2 * parts.part[0].rows + rows - 1) / rows : n;
 }
 
-// The way of least time: rounds of blocks, each as long as its units, and what ends cost. In ns, as measured on an H200 in nvfp4 and bf16 (docs/gpu.md): a unit takes its products or, of few
-// tokens, the way of one warp through it; or as long as its weights come from memory (4.5 TB/s; 10 where they are read again, as tokens are; chains of other tokens
-// come too late for that).
+template <class Unit>
+bool may_go(const GemmWay& way, GemmParts parts, int n_units, int n_tokens, bool gated) {
+  if (way.tokens != 64 && way.tokens != 128 && way.tokens != kFewerTokens && way.tokens != kTileTokens) return false;
+  if (way.tokens == kFewerTokens) return !gated && !way.by_chain && Unit::kScales == 0;
+  const int64_t n_places = int64_t{lay_out(parts, gated, way.tokens)} * ((n_tokens + way.tokens - 1) / way.tokens);
+  return !way.by_chain || (!gated && n_units >= kChains && n_places * chain_sums_bytes(way.tokens) <= kMostChainSums);
+}
+
+// The way of least time, where none is wanted: rounds of blocks, each as long as its units, and what ends cost. In ns, as measured on an H200 in nvfp4 and bf16 (docs/gpu.md): a unit takes its products or,
+// of few tokens, the way of one warp through it; or as long as its weights come from memory (4.5 TB/s; 10 where they are read again, as tokens are; chains of other tokens come too late for that).
 template <class Unit>
 GemmWay way_of(GemmParts parts, int n_units, int n_tokens, bool gated, const Launch& l) {
+  if (l.gemm_way.tokens > 0 && may_go<Unit>(l.gemm_way, parts, n_units, n_tokens, gated)) return l.gemm_way;
   constexpr bool kAsItLies = Unit::kBytes == Bf16Unit::kBytes;
   GemmWay best{};
   double least = 1e30;
-  for (const int tokens : {64, 128, kFewerTokens, kTileTokens}) {
-    if (tokens == kFewerTokens && (gated || Unit::kScales > 0)) continue;
+  for (const GemmWay way : {GemmWay{64, false}, {64, true}, {128, false}, {128, true}, {kFewerTokens, false}, {kTileTokens, false}, {kTileTokens, true}}) {
+    if (!may_go<Unit>(way, parts, n_units, n_tokens, gated)) continue;
+    const int tokens = way.tokens, n_token_blocks = (n_tokens + tokens - 1) / tokens, n_places = lay_out(parts, gated, tokens) * n_token_blocks;
+    const int n_items = way.by_chain ? n_places * kChains : n_places, n_rounds = (n_items + l.n_sms - 1) / l.n_sms, at_once = std::min(n_items, l.n_sms);
     const double products = tokens == 64 ? (kAsItLies ? 208 : 270) : tokens == 128 ? (kAsItLies ? 331 : 340) : 2.5 * tokens;
-    const double weights = double(rows_of(tokens) / kTileRows) * Unit::kBytes, input = tokens * 128 / (kAsItLies ? 2 : 1);
-    const int n_token_blocks = (n_tokens + tokens - 1) / tokens, n_places = lay_out(parts, gated, tokens) * n_token_blocks;
-    const double sums_bytes = 4.0 * n_places * rows_of(tokens) * tokens * kChains;
-    for (const bool by_chain : {false, true}) {
-      if (by_chain && (gated || tokens == kFewerTokens || n_units < kChains || sums_bytes > kMostChainSums)) continue;
-      const int n_items = by_chain ? n_places * kChains : n_places, n_rounds = (n_items + l.n_sms - 1) / l.n_sms, at_once = std::min(n_items, l.n_sms);
-      const double from_memory = by_chain ? weights : weights / n_token_blocks, bytes = at_once * (from_memory / 4500 + (weights - from_memory + input) / 10000);
-      const double time = n_rounds * (double(n_units) / (by_chain ? kChains : 1) * std::max(products, bytes) + tokens * (by_chain ? 3 : 15)) + (by_chain ? 500 + sums_bytes / 4000 : 0);
-      if (time < least) best = {tokens, by_chain}, least = time;
-    }
+    const double weights = double(rows_of(tokens) / kTileRows) * Unit::kBytes, from_memory = way.by_chain ? weights : weights / n_token_blocks, input = tokens * 128 / (kAsItLies ? 2 : 1);
+    const double of_unit = std::max(products, at_once * (from_memory / 4500 + (weights - from_memory + input) / 10000));
+    const double time = way.by_chain ? n_rounds * (n_units / double(kChains) * of_unit + tokens * 3) + 500 + double(n_places) * double(chain_sums_bytes(tokens)) / 4000 : n_rounds * (n_units * of_unit + tokens * 15);
+    if (time < least) best = way, least = time;
   }
   return best;
 }
 
 template <class Unit>
-void run(GemmParts parts, GemmEnd end, const Tensor& x, std::byte* tiles, bool is_tiled, std::byte* out_tiles, const Launch& l, std::optional<GemmWay> wanted) {
+void run(GemmParts parts, GemmEnd end, const Tensor& x, std::byte* tiles, bool is_tiled, std::byte* out_tiles, const Launch& l) {
   const int n_units = int((x.cols + kUnit - 1) / kUnit);
   const bool gated = end != GemmEnd::rows;
   if (!is_tiled) launch_kernel(tile_input_kernel<Unit::kHalves>, dim3((n_units * 8 + 255) / 256, x.rows), 256, 0, l.stream, tiles, x, n_units);
   for (int i = 0; i < parts.n; ++i) parts.part[i].scale *= Unit::kFactor;
-  const GemmWay way = wanted ? *wanted : way_of<Unit>(parts, n_units, int(x.rows), gated, l);
+  const GemmWay way = way_of<Unit>(parts, n_units, int(x.rows), gated, l);
   const int n_row_blocks = lay_out(parts, gated, way.tokens), n_token_blocks = int((x.rows + way.tokens - 1) / way.tokens);
   const GemmCall call{parts, tiles, out_tiles, l.chain_sums, {n_units, n_row_blocks, n_token_blocks, int(x.rows), gated ? parts.part[0].rows / 64 : 0}};
   if (way.by_chain) end = GemmEnd::chains;
@@ -143,13 +147,13 @@ bool gemm_activates(const Matmul& op, const Activate& a, const Launch& l) {
          a.gate.data == op.out[0].data && a.up.data == op.out[1].data && a.out.cols == op.w[0]->rows && (a.kind == ActKind::silu || a.kind == ActKind::gelu_tanh);
 }
 
-void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& l, std::optional<GemmWay> way) {
-  with_unit(first, [&](auto unit) { run<decltype(unit)>(parts, GemmEnd::rows, x, tiles, is_tiled, nullptr, l, way); });
+void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& l) {
+  with_unit(first, [&](auto unit) { run<decltype(unit)>(parts, GemmEnd::rows, x, tiles, is_tiled, nullptr, l); });
 }
 
-void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& l, std::optional<GemmWay> way) {
+void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& l) {
   const GemmParts parts{.part = {part_from(op, 0), part_from(op, 1), {}}, .n = 2};
-  with_unit(*op.w[0], [&](auto unit) { run<decltype(unit)>(parts, kind == ActKind::silu ? GemmEnd::silu : GemmEnd::gelu_tanh, op.x, tiles, is_tiled, out_tiles, l, way); });
+  with_unit(*op.w[0], [&](auto unit) { run<decltype(unit)>(parts, kind == ActKind::silu ? GemmEnd::silu : GemmEnd::gelu_tanh, op.x, tiles, is_tiled, out_tiles, l); });
 }
 
 }  // namespace ridge::cuda

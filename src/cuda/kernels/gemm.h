@@ -33,14 +33,9 @@ bool gemm_takes(const Matmul& op, const Launch& launch);
 bool gemm_takes_tiles(const Matmul& op, const Launch& launch);
 bool gemm_activates(const Matmul& op, const Activate& activate, const Launch& launch);
 
-// How: by blocks of 64, 128, 184 (of units without scales of their own, not activated) or 192 tokens; a chain at a time (not activated, from eight units on). All give the same bits.
-struct GemmWay {
-  int tokens;
-  bool by_chain;
-};
-// Parts of one unit, that of `first`, over one input, which lies in `tiles` already or is copied there first. Without a way the one of least time.
-void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& launch, std::optional<GemmWay> way = {});
+// Parts of one unit, that of `first`, over one input, which lies in `tiles` already or is copied there first.
+void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& launch);
 // Gate and up: the activated product leaves as tiles, the input of the matmul that follows.
-void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& launch, std::optional<GemmWay> way = {});
+void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& launch);
 
 }  // namespace ridge::cuda

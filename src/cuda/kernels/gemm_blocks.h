@@ -33,6 +33,8 @@ inline __host__ __device__ int64_t chain_sums_at(int row_block, int token_block,
   return ((int64_t{token_block} * grid.n_row_blocks + row_block) * kChains + chain) * (tokens_of_block / 8) * (2 * rows_of(tokens_of_block));
 }
 
+constexpr int64_t chain_sums_bytes(int tokens_of_block) { return int64_t{4} * kChains * rows_of(tokens_of_block) * tokens_of_block; }      // of a place
+
 __device__ inline const GemmPart& part_of(const GemmParts& parts, int row_block) {
   int which = 0;
   while (which + 1 < parts.n && row_block >= parts.part[which + 1].first_block) ++which;

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "backend/backend.h"
+#include "cuda/gemm_way.h"
 #include "cuda/lib/lanes.h"
 #include "cuda/lib/mark.h"
 #include "cuda/lib/relay.h"
@@ -59,6 +60,7 @@ struct Launch {
   bool even;                                 // the step's contexts are half as long as the longest, on average, or longer
   bool single_rows;                          // every sequence has one row in this step, that of its number
   int n_few_rows;                            // at least the rows of sequences with few rows in this step (kernels/flash.h); all rows, or a power of two
+  GemmWay gemm_way;
   Mark mark;                                 // left by kernels that put K and V into pages: once a layer
 };
 
