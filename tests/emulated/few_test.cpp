@@ -16,17 +16,13 @@ TEST(Few, GivesTheBitsOfMany) {
     for (const int64_t cols : {int64_t{704}, int64_t{1024}}) {
       if (cols == 1024 && c.raw.format != FormatId::nvfp4 && c.raw.format != FormatId::fp8_e4m3) continue;      // whole runs, where there are such
       Machine machine;
-      const Packed q(c.raw, 200, cols, rng), k(c.raw, 48, cols, rng), v(c.raw, 20, cols, rng);
-      Rows bias = random_rows(1, 200, rng);
+      Three weights(c.raw, cols, rng);
       for (const int n : {1, 3, 8}) {
         const std::string what = std::string(c.name) + ", " + std::to_string(n) + " tokens, " + std::to_string(cols) + " inputs";
-        Rows x = random_rows(n, cols, rng), oq(n, 200), ok(n, 48), ov(n, 20);
-        const FewPhase phase{.op = {.out = {oq.tensor, ok.tensor, ov.tensor}, .x = x.tensor, .w = {&q.weight, &k.weight, &v.weight}, .bias = {bias.tensor}}, .around = {}};
-        matmul_few_tokens({&phase, 1}, {}, machine.launch);
-        Rows wq = by_many(q, x.tensor, machine, bias.tensor), wk = by_many(k, x.tensor, machine), wv = by_many(v, x.tensor, machine);
-        expect_rows(oq, wq, what + ", q");
-        expect_rows(ok, wk, what + ", k");
-        expect_rows(ov, wv, what + ", v");
+        weights.expect_bits_of_many(n, machine, rng, what, [&](const Matmul& op) {
+          const FewPhase phase{.op = op, .around = {}};
+          matmul_few_tokens({&phase, 1}, {}, machine.launch);
+        });
       }
     }
 }

@@ -110,4 +110,20 @@ inline void expect_rows(Rows& got, Rows& wanted, const std::string& what) {
   for (int64_t i = 0; i < wanted.tensor.rows * wanted.tensor.cols; ++i) ASSERT_EQ(got.row(0)[i], wanted.row(0)[i]) << what << ", token " << i / wanted.tensor.cols << ", row " << i % wanted.tensor.cols;
 }
 
+// Three weights in one op, the first with a bias: run(op) leaves the bits of the matmul for many.
+struct Three {
+  Three(RawFormat raw, int64_t cols, std::mt19937& rng) : q(raw, 200, cols, rng), k(raw, 48, cols, rng), v(raw, 20, cols, rng), bias(random_rows(1, 200, rng)) {}
+  template <class Run>
+  void expect_bits_of_many(int n, Machine& machine, std::mt19937& rng, const std::string& what, const Run& run) {
+    Rows x = random_rows(n, q.weight.cols, rng), oq(n, 200), ok(n, 48), ov(n, 20);
+    run(Matmul{.out = {oq.tensor, ok.tensor, ov.tensor}, .x = x.tensor, .w = {&q.weight, &k.weight, &v.weight}, .bias = {bias.tensor}});
+    Rows wq = by_many(q, x.tensor, machine, bias.tensor), wk = by_many(k, x.tensor, machine), wv = by_many(v, x.tensor, machine);
+    expect_rows(oq, wq, what + ", q");
+    expect_rows(ok, wk, what + ", k");
+    expect_rows(ov, wv, what + ", v");
+  }
+  Packed q, k, v;
+  Rows bias;
+};
+
 }  // namespace ridge::cuda

@@ -16,21 +16,16 @@ TEST(Several, GivesTheBitsOfMany) {
       const bool representative = c.raw.format == FormatId::nvfp4 || c.raw.format == FormatId::q4_1;      // of those with wgmma and of the others
       if (cols != 832 && !representative) continue;
       Machine machine;
-      const Packed q(c.raw, 200, cols, rng), k(c.raw, 48, cols, rng), v(c.raw, 20, cols, rng);
-      Rows bias = random_rows(1, 200, rng);
+      Three weights(c.raw, cols, rng);
       for (const int n : {7, 13, 32}) {
         if ((n == 7 && has_scales(c)) || (n == 13 && !representative) || (cols == 8256 && n != 13)) continue;
         for (const int n_sms : {2, 132}) {                                     // places of 128 and of 64 rows; with wgmma wide blocks and pairs
           machine.launch.n_sms = n_sms;
           const std::string what = std::string(c.name) + ", " + std::to_string(n) + " tokens, " + std::to_string(cols) + " inputs, " + std::to_string(n_sms) + " multiprocessors";
-          Rows x = random_rows(n, cols, rng), oq(n, 200), ok(n, 48), ov(n, 20);
-          const Matmul op{.out = {oq.tensor, ok.tensor, ov.tensor}, .x = x.tensor, .w = {&q.weight, &k.weight, &v.weight}, .bias = {bias.tensor}};
-          ASSERT_TRUE(takes_several_tokens(op, machine.launch));
-          matmul_several_tokens(op, {}, machine.launch);
-          Rows wq = by_many(q, x.tensor, machine, bias.tensor), wk = by_many(k, x.tensor, machine), wv = by_many(v, x.tensor, machine);
-          expect_rows(oq, wq, what + ", q");
-          expect_rows(ok, wk, what + ", k");
-          expect_rows(ov, wv, what + ", v");
+          weights.expect_bits_of_many(n, machine, rng, what, [&](const Matmul& op) {
+            ASSERT_TRUE(takes_several_tokens(op, machine.launch));
+            matmul_several_tokens(op, {}, machine.launch);
+          });
         }
       }
     }

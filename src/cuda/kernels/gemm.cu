@@ -32,12 +32,12 @@ __global__ void tile_input_kernel(std::byte* tiles, Tensor x, int n_units) {
 }
 
 // The sums of chains, in order from zero. A block has eight tokens of a block's tile, a thread the four numbers that it had there.
-__global__ void add_chains_kernel(const __grid_constant__ GemmParts parts, const float4* chain_sums, Grid grid, int tokens_of_block) {
+__global__ void __launch_bounds__(kConsumers * 128) add_chains_kernel(const __grid_constant__ GemmParts parts, const float4* chain_sums, Grid grid, int tokens_of_block) {
   start_dependents();
   const int n_groups = tokens_of_block / 8, place = blockIdx.x / n_groups, of_tokens = blockIdx.x % n_groups, row_block = place % grid.n_row_blocks, token_block = place / grid.n_row_blocks;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const GemmPart& part = part_of(parts, row_block);
-  const int first_row = (row_block - part.first_block) * rows_of(tokens_of_block) + warp * kTileRows + lane / 4, first_token = token_block * tokens_of_block + of_tokens * 8 + lane % 4 * 2;
+  const int first_row = (row_block - part.first_block) * kRows + warp * kTileRows + lane / 4, first_token = token_block * tokens_of_block + of_tokens * 8 + lane % 4 * 2;
   float row_scale[2] = {1, 1};
   const float* bias[2] = {nullptr, nullptr};
 #pragma unroll
@@ -49,10 +49,10 @@ __global__ void add_chains_kernel(const __grid_constant__ GemmParts parts, const
   }
   await_predecessors();
   if (token_block * tokens_of_block + of_tokens * 8 >= grid.n_tokens) return;
-  const float4* const from = chain_sums + chain_sums_at(row_block, token_block, 0, tokens_of_block, grid) + of_tokens * blockDim.x + threadIdx.x;
+  const float4* const from = chain_sums + chain_sums_at(row_block, token_block, 0, tokens_of_block, grid) + of_tokens * (kConsumers * 128) + threadIdx.x;
   float4 of_chain[kChains];
 #pragma unroll
-  for (int c = 0; c < kChains; ++c) of_chain[c] = __ldcg(from + c * n_groups * blockDim.x);
+  for (int c = 0; c < kChains; ++c) of_chain[c] = __ldcg(from + c * n_groups * (kConsumers * 128));
   float sum[4] = {0, 0, 0, 0};
 #pragma unroll
   for (int c = 0; c < kChains; ++c) sum[0] += of_chain[c].x, sum[1] += of_chain[c].y, sum[2] += of_chain[c].z, sum[3] += of_chain[c].w;
@@ -67,38 +67,37 @@ __global__ void add_chains_kernel(const __grid_constant__ GemmParts parts, const
 }
 
 // Row blocks of the parts, each of which is told where its own begin.
-int lay_out(GemmParts& parts, bool gated, int tokens_of_block) {
-  const int rows = rows_of(tokens_of_block);
+int lay_out(GemmParts& parts, bool gated) {
   int n = 0;
   for (int i = 0; i < parts.n; ++i) {
     parts.part[i].first_block = n;
-    n += (parts.part[i].rows + rows - 1) / rows;
+    n += (parts.part[i].rows + kRows - 1) / kRows;
   }
-  return gated ? (2 * parts.part[0].rows + rows - 1) / rows : n;
+  return gated ? parts.part[0].rows / (kRows / 2) : n;
 }
 
 template <class Unit>
-bool may_go(const GemmWay& way, GemmParts parts, int n_units, int n_tokens, bool gated) {
+bool may_go(const GemmWay& way, int n_row_blocks, int n_units, int n_tokens, bool gated) {
   if (way.tokens != 64 && way.tokens != 128 && way.tokens != kFewerTokens && way.tokens != kTileTokens) return false;
   if (way.tokens == kFewerTokens) return !gated && !way.by_chain && Unit::kScales == 0;
-  const int64_t n_places = int64_t{lay_out(parts, gated, way.tokens)} * ((n_tokens + way.tokens - 1) / way.tokens);
+  const int64_t n_places = int64_t{n_row_blocks} * ((n_tokens + way.tokens - 1) / way.tokens);
   return !way.by_chain || (!gated && n_units >= kChains && n_places * chain_sums_bytes(way.tokens) <= kMostChainSums);
 }
 
 // The way of least time, where none is wanted: rounds of blocks, each as long as its units, and what ends cost. In ns, as measured on an H200 in nvfp4 and bf16 (docs/gpu.md): a unit takes its products or,
 // of few tokens, the way of one warp through it; or as long as its weights come from memory (4.5 TB/s; 10 where they are read again, as tokens are; chains of other tokens come too late for that).
 template <class Unit>
-GemmWay way_of(GemmParts parts, int n_units, int n_tokens, bool gated, const Launch& l) {
-  if (l.gemm_way.tokens > 0 && may_go<Unit>(l.gemm_way, parts, n_units, n_tokens, gated)) return l.gemm_way;
+GemmWay way_of(int n_row_blocks, int n_units, int n_tokens, bool gated, const Launch& l) {
+  if (l.gemm_way.tokens > 0 && may_go<Unit>(l.gemm_way, n_row_blocks, n_units, n_tokens, gated)) return l.gemm_way;
   constexpr bool kAsItLies = Unit::kBytes == Bf16Unit::kBytes;
   GemmWay best{};
   double least = 1e30;
   for (const GemmWay way : {GemmWay{64, false}, {64, true}, {128, false}, {128, true}, {kFewerTokens, false}, {kTileTokens, false}, {kTileTokens, true}}) {
-    if (!may_go<Unit>(way, parts, n_units, n_tokens, gated)) continue;
-    const int tokens = way.tokens, n_token_blocks = (n_tokens + tokens - 1) / tokens, n_places = lay_out(parts, gated, tokens) * n_token_blocks;
+    if (!may_go<Unit>(way, n_row_blocks, n_units, n_tokens, gated)) continue;
+    const int tokens = way.tokens, n_token_blocks = (n_tokens + tokens - 1) / tokens, n_places = n_row_blocks * n_token_blocks;
     const int n_items = way.by_chain ? n_places * kChains : n_places, n_rounds = (n_items + l.n_sms - 1) / l.n_sms, at_once = std::min(n_items, l.n_sms);
     const double products = tokens == 64 ? (kAsItLies ? 208 : 270) : tokens == 128 ? (kAsItLies ? 331 : 340) : 2.5 * tokens;
-    const double weights = double(rows_of(tokens) / kTileRows) * Unit::kBytes, from_memory = way.by_chain ? weights : weights / n_token_blocks, input = tokens * 128 / (kAsItLies ? 2 : 1);
+    const double weights = double(kRows / kTileRows) * Unit::kBytes, from_memory = way.by_chain ? weights : weights / n_token_blocks, input = tokens * 128 / (kAsItLies ? 2 : 1);
     const double of_unit = std::max(products, at_once * (from_memory / 4500 + (weights - from_memory + input) / 10000));
     const double time = way.by_chain ? n_rounds * (n_units / double(kChains) * of_unit + tokens * 3) + 500 + double(n_places) * double(chain_sums_bytes(tokens)) / 4000 : n_rounds * (n_units * of_unit + tokens * 15);
     if (time < least) best = way, least = time;
@@ -108,13 +107,12 @@ GemmWay way_of(GemmParts parts, int n_units, int n_tokens, bool gated, const Lau
 
 template <class Unit>
 void run(GemmParts parts, GemmEnd end, const Tensor& x, std::byte* tiles, bool is_tiled, std::byte* out_tiles, const Launch& l) {
-  const int n_units = int((x.cols + kUnit - 1) / kUnit);
-  const bool gated = end != GemmEnd::rows;
+  const int n_units = int((x.cols + kUnit - 1) / kUnit), n_row_blocks = lay_out(parts, end != GemmEnd::rows);
   if (!is_tiled) launch_kernel(tile_input_kernel<Unit::kHalves>, dim3((n_units * 8 + 255) / 256, x.rows), 256, 0, l.stream, tiles, x, n_units);
   for (int i = 0; i < parts.n; ++i) parts.part[i].scale *= Unit::kFactor;
-  const GemmWay way = way_of<Unit>(parts, n_units, int(x.rows), gated, l);
-  const int n_row_blocks = lay_out(parts, gated, way.tokens), n_token_blocks = int((x.rows + way.tokens - 1) / way.tokens);
-  const GemmCall call{parts, tiles, out_tiles, l.chain_sums, {n_units, n_row_blocks, n_token_blocks, int(x.rows), gated ? parts.part[0].rows / 64 : 0}};
+  const GemmWay way = way_of<Unit>(n_row_blocks, n_units, int(x.rows), end != GemmEnd::rows, l);
+  const int n_token_blocks = int((x.rows + way.tokens - 1) / way.tokens);
+  const GemmCall call{parts, tiles, out_tiles, l.chain_sums, {n_units, n_row_blocks, n_token_blocks, int(x.rows)}};
   if (way.by_chain) end = GemmEnd::chains;
   switch (way.tokens) {
     case 64: multiply<Unit, 64>(call, end, l); break;
@@ -125,7 +123,7 @@ void run(GemmParts parts, GemmEnd end, const Tensor& x, std::byte* tiles, bool i
     default: multiply<Unit, kTileTokens>(call, end, l);
   }
   if (way.by_chain)
-    launch_kernel(add_chains_kernel, n_row_blocks * n_token_blocks * (way.tokens / 8), 2 * rows_of(way.tokens), 0, l.stream, parts, static_cast<const float4*>(l.chain_sums), call.grid, way.tokens);
+    launch_kernel(add_chains_kernel, n_row_blocks * n_token_blocks * (way.tokens / 8), kConsumers * 128, 0, l.stream, parts, static_cast<const float4*>(l.chain_sums), call.grid, way.tokens);
 }
 
 }  // namespace

@@ -5,17 +5,13 @@
 
 namespace ridge::cuda::blocks {
 
-constexpr int kChains = 8;
-// Of a block for so many tokens: warpgroups that multiply, 64 rows each. (Four for 64 tokens, which would read the tokens half as often and have twice the warps to decode, give the right bits in
-// tests/emulated; they have not been measured.)
-constexpr int warpgroups_of(int /*tokens*/) { return 2; }
-constexpr int rows_of(int tokens) { return 64 * warpgroups_of(tokens); }
+constexpr int kChains = 8, kRows = 128, kConsumers = 2;                     // of a block; kConsumers: warpgroups that multiply
 constexpr int kFewerTokens = 184;                                           // of a block; kTileTokens, 128 and 64 are the others
 
 // What becomes of a block's results: outputs, or what is added to the residual stream; what leaves activated, as a tile of the next matmul's input; the sums of each chain.
 enum class GemmEnd { rows, silu, gelu_tanh, chains };
 
-struct Grid { int n_units, n_row_blocks, n_token_blocks, n_tokens, n_out_units; };      // n_out_units: of what is activated
+struct Grid { int n_units, n_row_blocks, n_token_blocks, n_tokens; };
 struct GemmCall {
   GemmParts parts;
   const std::byte* x;                        // tiles
@@ -30,10 +26,10 @@ void multiply(const GemmCall& call, GemmEnd end, const Launch& l);
 
 // Where the sums of a chain start: [token block][row block][chain][eight tokens][a block's threads that multiply] four sums, as products leave them (lib/mma.h).
 inline __host__ __device__ int64_t chain_sums_at(int row_block, int token_block, int chain, int tokens_of_block, const Grid& grid) {
-  return ((int64_t{token_block} * grid.n_row_blocks + row_block) * kChains + chain) * (tokens_of_block / 8) * (2 * rows_of(tokens_of_block));
+  return ((int64_t{token_block} * grid.n_row_blocks + row_block) * kChains + chain) * (tokens_of_block / 8) * (kConsumers * 128);
 }
 
-constexpr int64_t chain_sums_bytes(int tokens_of_block) { return int64_t{4} * kChains * rows_of(tokens_of_block) * tokens_of_block; }      // of a place
+constexpr int64_t chain_sums_bytes(int tokens_of_block) { return int64_t{4} * kChains * kRows * tokens_of_block; }      // of a place
 
 __device__ inline const GemmPart& part_of(const GemmParts& parts, int row_block) {
   int which = 0;

@@ -36,33 +36,37 @@
 
 namespace ridge::cuda::blocks {
 
-constexpr int kGroupRows = 2048;                                            // rows of blocks that run side by side over all tokens before the next ones
+constexpr int kGroup = 16, kTilesOfBlock = kRows / kTileRows, kThreads = 128 * (kConsumers + 1);       // kGroup: row blocks that run side by side over all tokens before the next ones
 constexpr int kSwapStride = 64 + 4;                                         // floats a token, so that lanes fall into different banks
 
+// Of a box in which outputs leave, by turns: a tile has an even number of them, for the next one begins with the first turn again.
 template <int kTokens>
-constexpr int kBoxTokens = kTokens <= 64 ? 16 : 24;                          // of a box in which outputs leave
-template <class Unit, int kTokens>
-constexpr int kWeightBytes = rows_of(kTokens) / kTileRows * Unit::kBytes;
+constexpr int kBoxTokens = kTokens == 64 ? 16 : 24;
+template <int kTokens>
+constexpr int kBoxBytes = kBoxTokens<kTokens> * 128;
+template <class Unit>
+constexpr int kWeightBytes = kTilesOfBlock * Unit::kBytes;
 template <class Unit>
 constexpr bool kAsItLies = std::is_same_v<Unit, Bf16Unit>;                  // operand A is not decoded but read from shared memory
 
-template <class Unit, int kTokens>
+template <class Unit>
 constexpr int kClusterOf = kHasClusters && kAsItLies<Unit> ? 2 : 1;          // blocks of a cluster, which share their tokens
 
 // What a block needs for the end of its tile: totals and what is swapped share their place.
 template <class Unit, GemmEnd kEnd, int kTokens>
 constexpr int end_bytes() {
-  constexpr int kPairs = warpgroups_of(kTokens) / 2, kTotalBytes = rows_of(kTokens) * kTokens * 4, kSwapBytes = kPairs * kTokens * kSwapStride * 4;
-  constexpr int kBoxesBytes = warpgroups_of(kTokens) * 2 * 2 * kBoxTokens<kTokens> * 128;      // [warpgroup][turn][32 rows]: what leaves as boxes
+  constexpr int kTotalBytes = kRows * kTokens * 4, kSwapBytes = kTokens * kSwapStride * 4;
+  constexpr int kBoxesBytes = kConsumers * 2 * 2 * kBoxBytes<kTokens>;         // [warpgroup][turn][32 rows]: what leaves as boxes
+  static_assert((kTokens + kBoxTokens<kTokens> - 1) / kBoxTokens<kTokens> % 2 == 0);
   static_assert(kTotalBytes >= kSwapBytes);
   if (kEnd == GemmEnd::chains) return 0;
   if (kEnd == GemmEnd::rows) return 1024 + (Unit::kScales > 0 ? std::max(kTotalBytes, kBoxesBytes) : kBoxesBytes);      // 1024: boxes begin at such
-  return Unit::kScales > 0 ? kTotalBytes : kAsItLies<Unit> ? kPairs * kTokens * 128 : kSwapBytes;
+  return Unit::kScales > 0 ? kTotalBytes : kAsItLies<Unit> ? kTokens * 128 : kSwapBytes;
 }
 template <class Unit, GemmEnd kEnd, int kTokens>
-constexpr int kStages = (225 * 1024 - end_bytes<Unit, kEnd, kTokens>()) / (kWeightBytes<Unit, kTokens> + kTokens * 128);
+constexpr int kStages = (225 * 1024 - end_bytes<Unit, kEnd, kTokens>()) / (kWeightBytes<Unit> + kTokens * 128);
 template <class Unit, GemmEnd kEnd, int kTokens>
-constexpr int kSharedBytes = 1024 + kStages<Unit, kEnd, kTokens> * (kWeightBytes<Unit, kTokens> + kTokens * 128) + end_bytes<Unit, kEnd, kTokens>();
+constexpr int kSharedBytes = 1024 + kStages<Unit, kEnd, kTokens> * (kWeightBytes<Unit> + kTokens * 128) + end_bytes<Unit, kEnd, kTokens>();
 
 __host__ __device__ constexpr bool is_gated(GemmEnd end) { return end == GemmEnd::silu || end == GemmEnd::gelu_tanh; }
 __host__ __device__ constexpr ActKind act_of(GemmEnd end) { return end == GemmEnd::silu ? ActKind::silu : ActKind::gelu_tanh; }
@@ -77,9 +81,9 @@ struct Item {
 // Tile i: row blocks in groups, so that what runs at the same time reads few rows and few tokens.
 struct Place { int row_block, token_block; };
 // A cluster's blocks have neighbouring row blocks; the last of all may be beyond the rows.
-template <int kCluster, int kTokens>
+template <int kCluster>
 __device__ Place place(int i, const Grid& grid) {
-  constexpr int kMost = kGroupRows / rows_of(kTokens) / kCluster;
+  constexpr int kMost = kGroup / kCluster;
   const int per_group = kMost * grid.n_token_blocks, group = i / per_group, in_group = i % per_group, wide = min(kMost, (grid.n_row_blocks + kCluster - 1) / kCluster - group * kMost);
   return {(group * kMost + in_group % wide) * kCluster + int(blockIdx.x) % kCluster, in_group / wide};
 }
@@ -88,11 +92,10 @@ __device__ Place place(int i, const Grid& grid) {
 struct Outputs { CUtensorMap of_part[3], last[3]; };
 
 template <class Unit, GemmEnd kEnd, int kTokens>
-__global__ void __launch_bounds__(rows_of(kTokens) * 2 + 128, 1) gemm_kernel(const __grid_constant__ GemmParts parts, [[maybe_unused]] const __grid_constant__ Outputs outputs, const std::byte* x, std::byte* out_tiles, float4* chain_sums, Grid grid, int n_items) {
+__global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant__ GemmParts parts, [[maybe_unused]] const __grid_constant__ Outputs outputs, const std::byte* x, std::byte* out_tiles, float4* chain_sums, Grid grid, int n_items) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  constexpr int kBoxTokens = blocks::kBoxTokens<kTokens>, kBoxBytes = kBoxTokens * 128;
-  constexpr int kConsumers = warpgroups_of(kTokens), kRows = rows_of(kTokens), kTilesOfBlock = kRows / kTileRows, kOfBlock = kWeightBytes<Unit, kTokens>;
-  constexpr int kDepth = kStages<Unit, kEnd, kTokens>, kInputBytes = kTokens * 128, kCluster = kClusterOf<Unit, kTokens>;
+  constexpr int kBoxTokens = blocks::kBoxTokens<kTokens>, kBoxBytes = blocks::kBoxBytes<kTokens>;
+  constexpr int kDepth = kStages<Unit, kEnd, kTokens>, kInputBytes = kTokens * 128, kCluster = kClusterOf<Unit>;
   constexpr bool kGated = is_gated(kEnd), kByChain = kEnd == GemmEnd::chains, kScaled = Unit::kScales > 0, kJoined = kGated && kAsItLies<Unit>;
   RIDGE_DYNAMIC_SHARED(raw_shared, 1);
   __shared__ Barrier full[kDepth], empty[kDepth];
@@ -119,7 +122,7 @@ __global__ void __launch_bounds__(rows_of(kTokens) * 2 + 128, 1) gemm_kernel(con
   };
 
   if (group == kConsumers) {
-    shrink_registers<(kConsumers == 4 ? 32 : 40)>();
+    shrink_registers<40>();
     // The first warp has the tokens, the others the weights, which wait for nobody.
     if (lane == 0) {
       const int worker = warp % 4;
@@ -127,7 +130,7 @@ __global__ void __launch_bounds__(rows_of(kTokens) * 2 + 128, 1) gemm_kernel(con
       if (worker == 0) await_predecessors();
       for (int i = blockIdx.x / kCluster; i < n_items; i += gridDim.x / kCluster) {
         const Item<kByChain> item(i);
-        const Place at = place<kCluster, kTokens>(item.place, grid);
+        const Place at = place<kCluster>(item.place, grid);
         if (worker == 0) {
           const int first_token = at.token_block * kTokens, in_tile = kTokens == kTileTokens ? 0 : first_token % kTileTokens;
           const std::byte* tokens = x + int64_t{first_token / kTileTokens} * grid.n_units * kTileBytes + in_tile * 128;
@@ -139,7 +142,7 @@ __global__ void __launch_bounds__(rows_of(kTokens) * 2 + 128, 1) gemm_kernel(con
 #pragma unroll 1
             for (int u = chain; u < grid.n_units; u += kChains) {
               await(&empty[stage], phase ^ 1);
-              arrive_expecting(&full[stage], kOfBlock + n_here + n_next);
+              arrive_expecting(&full[stage], kWeightBytes<Unit> + n_here + n_next);
               const auto copy_tokens = [&](std::byte* to, const std::byte* from, int n_bytes) {
                 if (kCluster == 1) return copy_bulk(to, from, n_bytes, &full[stage]);
                 const int half = n_bytes / 256 * 128;                        // whole tokens
@@ -155,8 +158,8 @@ __global__ void __launch_bounds__(rows_of(kTokens) * 2 + 128, 1) gemm_kernel(con
 #pragma unroll
           for (int r = 0; r < kMost; ++r) {
             const int nth = min(worker - 1 + r * kWorkers, kTilesOfBlock - 1);   // of the block's row tiles
-            const GemmPart& part = kJoined ? parts.part[nth % 2] : kGated ? parts.part[nth / 4 % 2] : part_of(parts, at.row_block);
-            const int tile = kJoined ? at.row_block * (kTilesOfBlock / 2) + nth / 2 : kGated ? at.row_block * (kTilesOfBlock / 2) + nth / 8 * 4 + nth % 4 : (at.row_block - part.first_block) * kTilesOfBlock + nth;
+            const GemmPart& part = kJoined ? parts.part[nth % 2] : kGated ? parts.part[nth / 4] : part_of(parts, at.row_block);
+            const int tile = kJoined ? at.row_block * 4 + nth / 2 : kGated ? at.row_block * 4 + nth % 4 : (at.row_block - part.first_block) * kTilesOfBlock + nth;
             units[r] = part.units + int64_t{min(tile, (part.rows + kTileRows - 1) / kTileRows - 1)} * grid.n_units * Unit::kBytes;
           }
 #pragma unroll 1
@@ -167,30 +170,26 @@ __global__ void __launch_bounds__(rows_of(kTokens) * 2 + 128, 1) gemm_kernel(con
 #pragma unroll
               for (int r = 0; r < kMost; ++r)
                 if (const int nth = worker - 1 + r * kWorkers; nth < kTilesOfBlock)
-                  copy_bulk(weights + stage * kOfBlock + nth * Unit::kBytes, units[r] + int64_t{u} * Unit::kBytes, Unit::kBytes, &full[stage]);
+                  copy_bulk(weights + stage * kWeightBytes<Unit> + nth * Unit::kBytes, units[r] + int64_t{u} * Unit::kBytes, Unit::kBytes, &full[stage]);
               advance();
             }
         }
       }
     }
   } else {
-    grow_registers<(kConsumers == 4 ? 112 : 232)>();
+    grow_registers<232>();
     const int g = lane / 4, q = lane % 4;
-    std::byte* end = weights + kDepth * kOfBlock;                  // totals of a tile's ended chains [four of a thread's sums][thread]; then what is swapped, or leaves
+    std::byte* end = weights + kDepth * kWeightBytes<Unit>;                  // totals of a tile's ended chains [four of a thread's sums][thread]; then what is swapped, or leaves
     if (kEnd == GemmEnd::rows) end += -shared_address(end) & 1023;
-    // With an activation: two warpgroups have the rows of a unit of the next matmul's input, and what they exchange.
-    const int pair = kConsumers == 2 ? 0 : group / 2, of_pair = kConsumers == 2 ? group : group % 2;      // as the compiler knows it
-    const auto unit_of = [&](const Place& at) { return at.row_block * (kConsumers / 2) + pair; };
-    const auto meet_pair = [&] { sync_threads_of(1 + pair, 256); };
-    [[maybe_unused]] const auto meet_all = [] { sync_threads_of(8, kConsumers * 128); };
+    const auto meet_all = [] { sync_threads_of(1, kConsumers * 128); };
     [[maybe_unused]] const auto send_tile = [&](const Place& at, const std::byte* tile) {
       fence_for_wgmma();
-      meet_pair();
-      if (threadIdx.x % 256 > 0 || unit_of(at) >= grid.n_out_units) return;
+      meet_all();
+      if (threadIdx.x > 0 || at.row_block >= grid.n_row_blocks) return;
       const int first_token = at.token_block * kTokens, in_tile = first_token % kTileTokens, n_here = min(kTokens, kTileTokens - in_tile);
-      std::byte* const to = out_tiles + (int64_t{first_token / kTileTokens} * grid.n_out_units + unit_of(at)) * kTileBytes;
+      std::byte* const to = out_tiles + (int64_t{first_token / kTileTokens} * grid.n_row_blocks + at.row_block) * kTileBytes;
       store_bulk(to + in_tile * 128, tile, n_here * 128);
-      if (n_here < kTokens && first_token + n_here < grid.n_tokens) store_bulk(to + int64_t{grid.n_out_units} * kTileBytes, tile + n_here * 128, (kTokens - n_here) * 128);
+      if (n_here < kTokens && first_token + n_here < grid.n_tokens) store_bulk(to + int64_t{grid.n_row_blocks} * kTileBytes, tile + n_here * 128, (kTokens - n_here) * 128);
       commit_stores();
     };
 #pragma unroll 1
@@ -204,7 +203,7 @@ __global__ void __launch_bounds__(rows_of(kTokens) * 2 + 128, 1) gemm_kernel(con
       for (int chain = item.first_chain; chain < item.end_chain; ++chain) {
         for (int u = chain; u < grid.n_units; u += kChains) {
           await(&full[stage], phase);
-          [[maybe_unused]] const std::byte* unit = weights + stage * kOfBlock + warp * Unit::kBytes;
+          [[maybe_unused]] const std::byte* unit = weights + stage * kWeightBytes<Unit> + warp * Unit::kBytes;
           const uint64_t b = wgmma_tile(inputs + stage * kInputBytes);
           if constexpr (kScaled) {
             constexpr int kEach = 4 / Unit::kScales;
@@ -246,8 +245,8 @@ __global__ void __launch_bounds__(rows_of(kTokens) * 2 + 128, 1) gemm_kernel(con
             }
           } else if constexpr (kAsItLies<Unit>) {
             // Joined: eight rows of the gate, the same of the up projection, and so on, every other eight for each warpgroup.
-            const std::byte* const rows_here = weights + stage * kOfBlock;
-            const uint64_t rows = kJoined ? wgmma_units(rows_here + pair * (8 * Unit::kBytes) + of_pair * 1024, 2048) : wgmma_units(rows_here + group * 4 * Unit::kBytes);
+            const std::byte* const rows_here = weights + stage * kWeightBytes<Unit>;
+            const uint64_t rows = kJoined ? wgmma_units(rows_here + group * 1024, 2048) : wgmma_units(rows_here + group * 4 * Unit::kBytes);
             wgmma_fence();
 #pragma unroll
             for (int t = 0; t < 4; ++t) wgmma(acc, rows + 16 * t, b + 2 * t, u == chain && t == 0);
@@ -294,7 +293,7 @@ __global__ void __launch_bounds__(rows_of(kTokens) * 2 + 128, 1) gemm_kernel(con
           }
         }
       }
-      const Place at = place<kCluster, kTokens>(item.place, grid);
+      const Place at = place<kCluster>(item.place, grid);
       [[maybe_unused]] const bool there = at.row_block < grid.n_row_blocks;  // or a cluster's last block has no rows
       if constexpr (kByChain) {
         if (!there) continue;
@@ -302,14 +301,12 @@ __global__ void __launch_bounds__(rows_of(kTokens) * 2 + 128, 1) gemm_kernel(con
 #pragma unroll
         for (int n = 0; n < kTokens / 8; ++n) to[n * (kConsumers * 128)] = {acc[4 * n], acc[4 * n + 1], acc[4 * n + 2], acc[4 * n + 3]};
       } else if constexpr (kJoined) {
-        const int row = warp % 4 * kTileRows + of_pair * 8 + g;              // of 64
-        const bool has_rows = there && unit_of(at) < grid.n_out_units;
-        const auto of_row = [&](const float* p) { return p && has_rows ? p + unit_of(at) * 64 + row : nullptr; };
-        std::byte* const tile = end + pair * (kTokens * 128);
+        const int row = warp % 4 * kTileRows + group * 8 + g;                // of 64
+        const auto of_row = [&](const float* p) { return p && there ? p + at.row_block * 64 + row : nullptr; };
         const float *gate_bias = of_row(parts.part[0].bias), *up_bias = of_row(parts.part[1].bias), *gate_scale = of_row(parts.part[0].row_scales), *up_scale = of_row(parts.part[1].row_scales);
         const float by_gate = gate_scale ? *gate_scale : 1.0f, by_up = up_scale ? *up_scale : 1.0f;
-        if (threadIdx.x % 256 == 0) await_stores_read();                     // the tile before has left
-        meet_pair();
+        if (threadIdx.x == 0) await_stores_read();                           // the tile before has left
+        meet_all();
 #pragma unroll
         for (int first = 0; first < kTokens / 2; first += 16) {
           float gate[8];
@@ -323,52 +320,50 @@ __global__ void __launch_bounds__(rows_of(kTokens) * 2 + 128, 1) gemm_kernel(con
             // Rows 2i and 2i + 1 lie in neighbouring lanes and share a word: one lane writes it for the first of two tokens, the other for the second.
             const float received = __shfl_xor_sync(0xffffffffu, g % 2 ? gate[i] : gate[i + 1], 4);
             const uint32_t word = g % 2 ? pack_bf16(received, gate[i + 1]) : pack_bf16(gate[i], received);
-            *reinterpret_cast<uint32_t*>(tile + tile_place((first / 4 + i / 2) * 8 + 2 * q + g % 2, row & ~1, 1)) = word;
+            *reinterpret_cast<uint32_t*>(end + tile_place((first / 4 + i / 2) * 8 + 2 * q + g % 2, row & ~1, 1)) = word;
           }
         }
-        send_tile(at, tile);
+        send_tile(at, end);
       } else if constexpr (kGated) {
-        float* swap = reinterpret_cast<float*>(end) + pair * (kTokens * kSwapStride);      // [of which warpgroup][token of half of them][row]
-        const bool has_rows = there && unit_of(at) < grid.n_out_units;
-        const GemmPart& part = parts.part[of_pair];
+        float* swap = reinterpret_cast<float*>(end);                         // [of which warpgroup][token of half of them][row]
+        const GemmPart& part = parts.part[group];
         const int row = warp % 4 * kTileRows + g;                            // of 64
-        const float* bias = part.bias && has_rows ? part.bias + unit_of(at) * 64 + row : nullptr;
-        const float* row_scales = part.row_scales && has_rows ? part.row_scales + unit_of(at) * 64 + row : nullptr;
+        const float* bias = part.bias && there ? part.bias + at.row_block * 64 + row : nullptr;
+        const float* row_scales = part.row_scales && there ? part.row_scales + at.row_block * 64 + row : nullptr;
         const float row_scale[2] = {row_scales ? row_scales[0] : 1.0f, row_scales ? row_scales[8] : 1.0f};
-        if (threadIdx.x % 256 == 0) await_stores_read();                     // the tile before has left
-        if constexpr (kScaled) meet_all();                                   // and totals of ended chains, which lay there, have been read
-        else meet_pair();
+        if (threadIdx.x == 0) await_stores_read();                           // the tile before has left
+        meet_all();                                                          // and totals of ended chains, which lay there, have been read
         float mine[kTokens / 4];                                             // of the warpgroup's own half of the tokens, as `total` has them
 #pragma unroll
         for (int j = 0; j < kTokens / 4; ++j) {
           const int r = j / 2 % 2, token = j / 4 * 8 + 2 * q + j % 2;
           const float low = finished(total[j], part.scale, row_scale[r], bias ? bias + 8 * r : nullptr);
           const float high = finished(total[kTokens / 4 + j], part.scale, row_scale[r], bias ? bias + 8 * r : nullptr);
-          mine[j] = of_pair ? high : low;
-          swap[(of_pair * (kTokens / 2) + token) * kSwapStride + row + 8 * r] = of_pair ? low : high;
+          mine[j] = group ? high : low;
+          swap[(group * (kTokens / 2) + token) * kSwapStride + row + 8 * r] = group ? low : high;
         }
-        meet_pair();
+        meet_all();
 #pragma unroll
         for (int first = 0; first < kTokens / 4; first += 8) {
           float gate[8], up[8];
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
             const int j = first + i;
-            const float other = swap[((1 - of_pair) * (kTokens / 2) + j / 4 * 8 + 2 * q + j % 2) * kSwapStride + row + 8 * (j / 2 % 2)];
-            gate[i] = of_pair ? other : mine[j], up[i] = of_pair ? mine[j] : other;
+            const float other = swap[((1 - group) * (kTokens / 2) + j / 4 * 8 + 2 * q + j % 2) * kSwapStride + row + 8 * (j / 2 % 2)];
+            gate[i] = group ? other : mine[j], up[i] = group ? mine[j] : other;
           }
           act_all<act_of(kEnd)>(gate);
 #pragma unroll
           for (int i = 0; i < 8; ++i) mine[first + i] = gate[i] * up[i];
         }
-        meet_pair();                                                         // from here on the memory is the tile that leaves
+        meet_all();                                                          // from here on the memory is the tile that leaves
         std::byte* tile = reinterpret_cast<std::byte*>(swap);
 #pragma unroll
         for (int j = 0; j < kTokens / 4; j += 2) {
           // Rows 2i and 2i + 1 lie in neighbouring lanes and share a word: one lane writes it for the first of two tokens, the other for the second.
           const float received = __shfl_xor_sync(0xffffffffu, g % 2 ? mine[j] : mine[j + 1], 4);
           const uint32_t word = g % 2 ? pack_bf16(received, mine[j + 1]) : pack_bf16(mine[j], received);
-          const int token = of_pair * (kTokens / 2) + j / 4 * 8 + 2 * q + g % 2, in_unit = row + 8 * (j / 2 % 2);
+          const int token = group * (kTokens / 2) + j / 4 * 8 + 2 * q + g % 2, in_unit = row + 8 * (j / 2 % 2);
           *reinterpret_cast<uint32_t*>(tile + tile_place(token, in_unit & ~1, 1)) = word;
         }
         send_tile(at, tile);
@@ -421,7 +416,7 @@ __global__ void __launch_bounds__(rows_of(kTokens) * 2 + 128, 1) gemm_kernel(con
 
 template <class Unit, GemmEnd kEnd, int kTokens>
 void launch(const GemmCall& call, const Launch& l) {
-  constexpr int kCluster = kClusterOf<Unit, kTokens>;
+  constexpr int kCluster = kClusterOf<Unit>;
   const GemmParts& parts = call.parts;
   Outputs outputs{};
   for (int i = 0; kEnd == GemmEnd::rows && i < parts.n; ++i) {
@@ -433,7 +428,6 @@ void launch(const GemmCall& call, const Launch& l) {
   const auto kernel = gemm_kernel<Unit, kEnd, kTokens>;
   constexpr int kBytes = kSharedBytes<Unit, kEnd, kTokens>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  constexpr int kThreads = 2 * rows_of(kTokens) + 128;
   const int n_places = (call.grid.n_row_blocks + kCluster - 1) / kCluster * call.grid.n_token_blocks, n_items = kEnd == GemmEnd::chains ? kChains * n_places : n_places;
   launch_kernel_as({.cluster = kCluster}, kernel, std::min(n_items, l.n_sms / kCluster) * kCluster, kThreads, kBytes, l.stream, parts, outputs, call.x, call.out_tiles, call.chain_sums, call.grid, n_items);
 }
