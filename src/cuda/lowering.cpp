@@ -38,12 +38,11 @@ class Lowering {
   size_t emit(const PagedAttention& op, size_t i) {
     if (batch_attention_takes(op, launch_)) return batch_attention(op, input_after(op.out, i), launch_), 1;
     if (decode_attention_takes(op, launch_)) return decode_attention(op, input_after(op.out, i), launch_), 1;
-    const bool tiles = attention_tiles(op, launch_) && only_feeds_gemm(op.out, i);
+    const Tiles tiles = attention_tiles(op, launch_) ? tiles_of(op.out, i, launch_.matmul_scratch) : Tiles{};
     PagedAttention as_it_lies = op;
     if (rounded_ == op.q.data) as_it_lies.q.format = op.kv.planes[0].format;
     rounded_ = nullptr;
-    paged_attention(as_it_lies, tiles ? launch_.matmul_scratch : nullptr, launch_);
-    if (tiles) tiled_ = op.out.data, tiles_ = launch_.matmul_scratch;
+    paged_attention(as_it_lies, tiles, launch_);
     return 1;
   }
   size_t emit(const AddScaled& op, size_t) { return add_scaled(op, launch_), 1; }
@@ -89,11 +88,10 @@ class Lowering {
     if (m && m->x.data == op.out.data && m->x.rows == op.out.rows && m->x.cols == op.out.cols && op.kind == NormKind::rms && !op.bias && !rest.pending && takes_few_tokens(*m, launch_))
       return 1 + emit_few(*m, i + 1, &rest);
     phased_.flush(launch_);
-    const bool tiles = only_feeds_gemm(op.out, i);
+    const Tiles tiles = tiles_of(op.out, i, launch_.matmul_scratch);
     const Lanes lanes = lanes_of(op.out, i, launch_.matmul_scratch);
     if (lanes.data && op.kind == NormKind::rms && !op.bias && !rest.pending && op.x.cols <= kSeveralNormCols) return 1 + emit_few(*m, i + 1, &rest);
-    add_norm(rest, tiles ? launch_.matmul_scratch : nullptr, lanes, launch_);
-    if (tiles) tiled_ = op.out.data, tiles_ = launch_.matmul_scratch;
+    add_norm(rest, tiles, lanes, launch_);
     return 1;
   }
 
@@ -104,9 +102,9 @@ class Lowering {
     std::byte* tiles = tiled_ == op.x.data ? tiles_ : nullptr;
     tiled_ = nullptr;
     const auto* act = at<Activate>(i + 1);
-    if (act && gemm_activates(op, *act, launch_) && only_feeds_gemm(act->out, i + 1)) {
-      gemm_activate(launch_.activated, op, act->kind, tiles ? tiles : launch_.matmul_scratch, tiles != nullptr, launch_);
-      tiled_ = act->out.data, tiles_ = launch_.activated;
+    const auto* fed = act ? only_feeds(act->out, i + 1) : nullptr;
+    if (fed && gemm_activates(op, *act, *fed, launch_)) {
+      gemm_activate(tiles_of(act->out, i + 1, launch_.activated).data, op, act->kind, tiles ? tiles : launch_.matmul_scratch, tiles != nullptr, launch_);
       return 2;
     }
     const auto* next = at<AddNorm>(i + 1);
@@ -121,10 +119,12 @@ class Lowering {
     return op.w[0] && !op.w[1] && !op.w[2] && norm.pending && norm.pending.data == op.out[0].data && norm.x.cols == op.w[0]->rows;
   }
 
-  // Whether the op after i is a matmul of many tokens over `t`, and no other op reads it.
-  bool only_feeds_gemm(const Tensor& t, size_t i) const {
+  // Where the op after i is a matmul of many tokens over `t`, and no other op reads it, `t` is left in `data`, as that matmul wants it.
+  Tiles tiles_of(const Tensor& t, size_t i, std::byte* data) {
     const Matmul* m = only_feeds(t, i);
-    return m && gemm_takes_tiles(*m, launch_);
+    if (!m || !gemm_takes_tiles(*m, launch_)) return {};
+    tiled_ = t.data, tiles_ = data;
+    return tiles_for(*m, data);
   }
   // The same with one of several tokens: then `t` is left in `data`, as that matmul wants it.
   Lanes lanes_of(const Tensor& t, size_t i, std::byte* data) {
@@ -135,9 +135,9 @@ class Lowering {
   }
   // Either, for what writes row after row: a tile of many tokens is lanes in rows.
   Lanes input_after(const Tensor& t, size_t i) {
-    if (t.rows > kTileTokens || t.cols % 64 > 0 || !only_feeds_gemm(t, i)) return lanes_of(t, i, launch_.matmul_scratch);
-    tiled_ = t.data, tiles_ = launch_.matmul_scratch;
-    return {.data = launch_.matmul_scratch, .n_groups = kTileTokens / 8, .rows = true};
+    if (t.rows <= kTileTokens && t.cols % 64 == 0)
+      if (const Tiles tiles = tiles_of(t, i, launch_.matmul_scratch)) return {.data = tiles.data, .n_groups = kTileTokens / 8, .halves = tiles.halves, .rows = true};
+    return lanes_of(t, i, launch_.matmul_scratch);
   }
   const Matmul* only_feeds(const Tensor& t, size_t i) const {
     const auto* m = at<Matmul>(i + 1);

@@ -102,7 +102,7 @@ __global__ void pack_code_units(std::byte* units, Raw raw, int n_units) {
       for (int p = 0; p < 4; ++p)
         for (int i = 0; i < 2; ++i) {
           const int64_t row = tile * kTileRows + g + (p % 2) * 8;
-          words[p / 2] |= code(raw, row, unit * kUnit + input_of<true>(q, t, p / 2 * 2 + i)) << (8 * (p % 2 * 2 + i));
+          words[p / 2] |= (code(raw, row, unit * kUnit + input_of<true>(q, t, p / 2 * 2 + i)) ^ 0x80) << (8 * (i * 2 + p % 2));
         }
       reinterpret_cast<uint2*>(to + t / 2 * 512)[lane * 2 + t % 2] = {words[0], words[1]};
     }

@@ -1,5 +1,7 @@
 // A stand-in for CUDA's own header (cuda_runtime.h beside it): as much as kernels use.
 #pragma once
+#include <cmath>
+
 #include "base/float_types.h"
 #include "cuda_runtime.h"
 
@@ -11,4 +13,6 @@ inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {__float2
 inline __nv_bfloat162 __bfloat162bfloat162(__nv_bfloat16 v) { return {v, v}; }
 inline __nv_bfloat162 __float2bfloat162_rn(float v) { return __floats2bfloat162_rn(v, v); }
 inline __nv_bfloat162 __hmul2(__nv_bfloat162 a, __nv_bfloat162 b) { return __floats2bfloat162_rn(__bfloat162float(a.x) * __bfloat162float(b.x), __bfloat162float(a.y) * __bfloat162float(b.y)); }
-inline __nv_bfloat162 __hsub2(__nv_bfloat162 a, __nv_bfloat162 b) { return __floats2bfloat162_rn(__bfloat162float(a.x) - __bfloat162float(b.x), __bfloat162float(a.y) - __bfloat162float(b.y)); }
+inline __nv_bfloat162 __hfma2(__nv_bfloat162 a, __nv_bfloat162 b, __nv_bfloat162 c) {
+  return __floats2bfloat162_rn(std::fma(__bfloat162float(a.x), __bfloat162float(b.x), __bfloat162float(c.x)), std::fma(__bfloat162float(a.y), __bfloat162float(b.y), __bfloat162float(c.y)));
+}

@@ -236,7 +236,7 @@ int64_t attention_scratch_needed(const PagedAttention& op, const Launch& l) {
 
 bool attention_tiles(const PagedAttention& op, const Launch& l) { return flash_supports(op) && flash_many_rows_supports(op, l) && l.n_few_rows == 0; }
 
-void paged_attention(const PagedAttention& op, std::byte* tiles, const Launch& l) {
+void paged_attention(const PagedAttention& op, Tiles tiles, const Launch& l) {
   if (op.q.rows == 0) return;
   if (flash_supports(op)) return flash_attention(op, tiles, l);
   switch (op.kv.planes[0].format) {

@@ -292,7 +292,7 @@ bool flash_supports(const PagedAttention& op) {
 
 int64_t flash_scratch_needed(const PagedAttention& op, const Launch& l) { return std::min(few_rows(op, l), rows_at_once(op, l)) * scratch_of_a_row(op, l); }
 
-void flash_attention(const PagedAttention& op, std::byte* tiles, const Launch& l) {
+void flash_attention(const PagedAttention& op, Tiles tiles, const Launch& l) {
   const int n_few = few_rows(op, l);
   if (n_few < int(op.q.rows)) flash_many_rows(op, tiles, l);
   if (n_few == 0) return;

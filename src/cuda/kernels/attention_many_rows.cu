@@ -135,7 +135,7 @@ __device__ void put_queries(std::byte* to, int from, int group, int first_row, i
 
 template <class T, int kDim, bool kCapped>
 __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step,
-                                                               const __grid_constant__ PageMaps maps, std::byte* out_tiles, int n_blocks, int heads_a_block) {
+                                                               const __grid_constant__ PageMaps maps, Tiles out_tiles, int n_blocks, int heads_a_block) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kDepth = kStages<T, kDim>;
   extern __shared__ std::byte raw_shared[];
@@ -360,11 +360,11 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
       for (int r = 0; r < 2; ++r) {
         if (token[r] < 0) continue;
         const float norm = norm_of(m[r], l[r], factor, sinks ? sinks + head[r] : nullptr);
-        if (out_tiles) {
+        if (out_tiles.data) {
           const int n_units = (op.n_heads * kDim + 63) / 64;
 #pragma unroll
           for (int j = 0; j < kDim / 8; ++j)
-            *reinterpret_cast<uint32_t*>(out_tiles + tile_place(token[r], head[r] * kDim + 8 * j + 2 * q, n_units)) =
+            *reinterpret_cast<uint32_t*>(out_tiles.data + tile_place(token[r], head[r] * kDim + 8 * j + 2 * q, n_units, out_tiles.halves)) =
                 pack<__nv_bfloat16>(__fmul_rn(total[4 * j + 2 * r], norm), __fmul_rn(total[4 * j + 2 * r + 1], norm));
         } else {
           float* out = reinterpret_cast<float*>(op.out.data + token[r] * op.out.stride) + head[r] * kDim + 2 * q;
@@ -389,7 +389,7 @@ int heads_a_block(const PagedAttention& op, int n_blocks, const Launch& l) {
 }
 
 template <class T, int kDim, bool kCapped>
-void launch(const PagedAttention& op, std::byte* tiles, const Launch& l) {
+void launch(const PagedAttention& op, Tiles tiles, const Launch& l) {
   const int tokens_a_block = kRows / (op.n_heads / op.n_kv_heads), n_blocks = int(op.q.rows + tokens_a_block - 1) / tokens_a_block;
   constexpr int kBytes = 1024 + kStages<T, kDim> * kKvBytes<kDim> + kQueryBytes<kDim> + kWeightBytes<kDim> + kSlotBytes<T, kDim> + kScaleBytes<T, kDim>;
   PageMaps maps{};
@@ -407,7 +407,7 @@ bool flash_many_rows_supports(const PagedAttention& op, const Launch& l) {
   return kHasSm90a && l.compute_capability == 90 && with_form(op, has_room);
 }
 
-void flash_many_rows(const PagedAttention& op, std::byte* tiles, const Launch& l) {
+void flash_many_rows(const PagedAttention& op, Tiles tiles, const Launch& l) {
   with_form(op, [&]<class T, int kDim>(T, std::integral_constant<int, kDim>) {
     if constexpr (kHasRoom<T, kDim>) op.softcap > 0 ? launch<T, kDim, true>(op, tiles, l) : launch<T, kDim, false>(op, tiles, l);
   });

@@ -13,11 +13,11 @@ bool flash_supports(const PagedAttention& op);
 // Rows whose tiles are in scratch together, at most.
 constexpr int kFlashRowsAtOnce = 256;
 int64_t flash_scratch_needed(const PagedAttention& op, const Launch& launch);
-void flash_attention(const PagedAttention& op, std::byte* tiles, const Launch& launch);
+void flash_attention(const PagedAttention& op, Tiles tiles, const Launch& launch);
 
 // Rows of sequences that have many in this step (sm_90a). False: it has no kernel for this, all rows are for the other one.
 bool flash_many_rows_supports(const PagedAttention& op, const Launch& launch);
-void flash_many_rows(const PagedAttention& op, std::byte* tiles, const Launch& launch);
+void flash_many_rows(const PagedAttention& op, Tiles tiles, const Launch& launch);
 
 // The second kernel of decode_attention.
 constexpr int kFoldFewTiles = 8;                                            // a thread holds those of a head at once; a cluster that folds its own has no more blocks

@@ -3,6 +3,7 @@
 // A block that walks over all inputs of 128 rows is as long on its way whether others have work or not: o and down of an 8B model are 32 such rows of blocks for 132 multiprocessors. So blocks may
 // take one chain at a time, which makes eight times as many items, and leave its sums in f32 for a kernel that adds them up in order; and fewer tokens at a time, which is more to read, but not to multiply.
 #include <algorithm>
+#include <type_traits>
 
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/gemm_blocks.h"
@@ -28,7 +29,7 @@ __global__ void tile_input_kernel(std::byte* tiles, Tensor x, int n_units) {
     const int64_t k = unit * kUnit + lane_input<kHalves>(q, c / 4) + 2 * (c % 4);
     v[q] = pack_bf16(k < x.cols ? row[k] : 0.0f, k + 1 < x.cols ? row[k + 1] : 0.0f);
   }
-  *reinterpret_cast<uint4*>(tiles + tile_place(token, unit * kUnit + 2 * c, n_units)) = {v[0], v[1], v[2], v[3]};
+  *reinterpret_cast<uint4*>(tiles + line_place(token, unit * kUnit, n_units) + ((c ^ (token % kTileTokens & 7)) << 4)) = {v[0], v[1], v[2], v[3]};
 }
 
 // The sums of chains, in order from zero. A block has eight tokens of a block's tile, a thread the four numbers that it had there.
@@ -79,26 +80,33 @@ int lay_out(GemmParts& parts, bool gated) {
 template <class Unit>
 bool may_go(const GemmWay& way, int n_row_blocks, int n_units, int n_tokens, bool gated) {
   if (way.tokens != 64 && way.tokens != 128 && way.tokens != kFewerTokens && way.tokens != kTileTokens) return false;
-  if (way.tokens == kFewerTokens) return !gated && !way.by_chain && Unit::kScales == 0;
+  if (Unit::kScales > 0 && way.tokens > 128) return false;                     // registers
+  if (way.tokens == kFewerTokens) return !gated && !way.by_chain;
   const int64_t n_places = int64_t{n_row_blocks} * ((n_tokens + way.tokens - 1) / way.tokens);
   return !way.by_chain || (!gated && n_units >= kChains && n_places * chain_sums_bytes(way.tokens) <= kMostChainSums);
 }
 
-// The way of least time, where none is wanted: rounds of blocks, each as long as its units, and what ends cost. In ns, as measured on an H200 in nvfp4 and bf16 (docs/gpu.md): a unit takes its products or,
-// of few tokens, the way of one warp through it; or as long as its weights come from memory (4.5 TB/s; 10 where they are read again, as tokens are; chains of other tokens come too late for that).
+// What a block takes for a unit, in ns, as measured on an H200 (docs/gpu.md; fp8 in blocks is a guess): its products or, of few tokens and where there are scales, the way of a warp through it.
+template <class Unit>
+double ns_of_unit(int tokens) {
+  if constexpr (Unit::kScales > 0) return (tokens == 64 ? 390 : 570) * (Unit::kMinimums ? 1.7 : Unit::kScales == 1 ? 0.8 : 1);
+  constexpr bool kAsItLies = std::is_same_v<Unit, Bf16Unit>;
+  return tokens == 64 ? (kAsItLies ? 208 : 250) : tokens == 128 ? (kAsItLies ? 331 : 340) : 2.5 * tokens;
+}
+
+// The way of least time, where none is wanted: rounds of blocks, each as long as its units, and what ends cost. Units take as long as their weights come from memory where that is longer (4.5 TB/s;
+// 10 where they are read again, as tokens are; chains of other tokens come too late for that).
 template <class Unit>
 GemmWay way_of(int n_row_blocks, int n_units, int n_tokens, bool gated, const Launch& l) {
   if (l.gemm_way.tokens > 0 && may_go<Unit>(l.gemm_way, n_row_blocks, n_units, n_tokens, gated)) return l.gemm_way;
-  constexpr bool kAsItLies = Unit::kBytes == Bf16Unit::kBytes;
   GemmWay best{};
   double least = 1e30;
   for (const GemmWay way : {GemmWay{64, false}, {64, true}, {128, false}, {128, true}, {kFewerTokens, false}, {kTileTokens, false}, {kTileTokens, true}}) {
     if (!may_go<Unit>(way, n_row_blocks, n_units, n_tokens, gated)) continue;
     const int tokens = way.tokens, n_token_blocks = (n_tokens + tokens - 1) / tokens, n_places = n_row_blocks * n_token_blocks;
     const int n_items = way.by_chain ? n_places * kChains : n_places, n_rounds = (n_items + l.n_sms - 1) / l.n_sms, at_once = std::min(n_items, l.n_sms);
-    const double products = tokens == 64 ? (kAsItLies ? 208 : 270) : tokens == 128 ? (kAsItLies ? 331 : 340) : 2.5 * tokens;
-    const double weights = double(kRows / kTileRows) * Unit::kBytes, from_memory = way.by_chain ? weights : weights / n_token_blocks, input = tokens * 128 / (kAsItLies ? 2 : 1);
-    const double of_unit = std::max(products, at_once * (from_memory / 4500 + (weights - from_memory + input) / 10000));
+    const double weights = double(kRows / kTileRows) * Unit::kBytes, from_memory = way.by_chain ? weights : weights / n_token_blocks, input = tokens * 128 / (std::is_same_v<Unit, Bf16Unit> ? 2 : 1);
+    const double of_unit = std::max(ns_of_unit<Unit>(tokens), at_once * (from_memory / 4500 + (weights - from_memory + input) / 10000));
     const double time = way.by_chain ? n_rounds * (n_units / double(kChains) * of_unit + tokens * 3) + 500 + double(n_places) * double(chain_sums_bytes(tokens)) / 4000 : n_rounds * (n_units * of_unit + tokens * 15);
     if (time < least) best = way, least = time;
   }
@@ -117,10 +125,8 @@ void run(GemmParts parts, GemmEnd end, const Tensor& x, std::byte* tiles, bool i
   switch (way.tokens) {
     case 64: multiply<Unit, 64>(call, end, l); break;
     case 128: multiply<Unit, 128>(call, end, l); break;
-    case kFewerTokens:
-      if constexpr (Unit::kScales == 0) multiply<Unit, kFewerTokens>(call, end, l);
-      break;
-    default: multiply<Unit, kTileTokens>(call, end, l);
+    default:
+      if constexpr (Unit::kScales == 0) way.tokens == kFewerTokens ? multiply<Unit, kFewerTokens>(call, end, l) : multiply<Unit, kTileTokens>(call, end, l);
   }
   if (way.by_chain)
     launch_kernel(add_chains_kernel, n_row_blocks * n_token_blocks * (way.tokens / 8), kConsumers * 128, 0, l.stream, parts, static_cast<const float4*>(l.chain_sums), call.grid, way.tokens);
@@ -137,11 +143,13 @@ bool gemm_takes(const Matmul& op, const Launch& l) {
 }
 
 bool gemm_takes_tiles(const Matmul& op, const Launch& l) {
-  return gemm_takes(op, l) && std::none_of(op.w.begin(), op.w.end(), [](const Weight* w) { return w && takes_halves(*w); });
+  return gemm_takes(op, l) && std::all_of(op.w.begin(), op.w.end(), [&](const Weight* w) { return !w || takes_halves(*w) == takes_halves(first_of(op)); });
 }
 
-bool gemm_activates(const Matmul& op, const Activate& a, const Launch& l) {
-  return gemm_takes_tiles(op, l) && op.w[0] && op.w[1] && !op.w[2] && same_unit(*op.w[0], *op.w[1]) && op.w[0]->rows == op.w[1]->rows && op.w[0]->rows % 64 == 0 &&
+Tiles tiles_for(const Matmul& op, std::byte* data) { return {data, takes_halves(first_of(op))}; }
+
+bool gemm_activates(const Matmul& op, const Activate& a, const Matmul& next, const Launch& l) {
+  return gemm_takes_tiles(op, l) && gemm_takes_tiles(next, l) && takes_halves(first_of(op)) == takes_halves(first_of(next)) && op.w[0] && op.w[1] && !op.w[2] && same_unit(*op.w[0], *op.w[1]) && op.w[0]->rows == op.w[1]->rows && op.w[0]->rows % 64 == 0 &&
          a.gate.data == op.out[0].data && a.up.data == op.out[1].data && a.out.cols == op.w[0]->rows && (a.kind == ActKind::silu || a.kind == ActKind::gelu_tanh);
 }
 

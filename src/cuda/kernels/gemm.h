@@ -27,15 +27,16 @@ inline GemmPart part_from(const Matmul& op, int i) {
   return {w.packed.data, op.out[i].f32(), op.bias[i].data ? op.bias[i].f32() : nullptr, w.row_scales.data ? w.row_scales.f32() : nullptr, op.out[i].stride / 4, int(w.rows), 0, w.scale};
 }
 
-// Whether all weights of an op go to gemm(); whether whoever makes its input may write it as tiles (weights with halves want another order, which gemm() makes
-// itself); whether an activation of its two outputs can be done on the way.
+// Whether all weights of an op go to gemm(); whether whoever makes its input may write it as tiles, in the one order that all of them want, and which; whether an activation of its
+// two outputs can be done on the way to `next`.
 bool gemm_takes(const Matmul& op, const Launch& launch);
 bool gemm_takes_tiles(const Matmul& op, const Launch& launch);
-bool gemm_activates(const Matmul& op, const Activate& activate, const Launch& launch);
+Tiles tiles_for(const Matmul& op, std::byte* data);
+bool gemm_activates(const Matmul& op, const Activate& activate, const Matmul& next, const Launch& launch);
 
 // Parts of one unit, that of `first`, over one input, which lies in `tiles` already or is copied there first.
 void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& launch);
-// Gate and up: the activated product leaves as tiles, the input of the matmul that follows.
+// Gate and up: the activated product leaves as tiles, the input of the matmul that follows, in the order of this one's.
 void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& launch);
 
 }  // namespace ridge::cuda

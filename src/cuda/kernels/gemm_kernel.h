@@ -7,7 +7,9 @@
 // copies and multiplications alone, for half a second, without ends of chains and tiles, give 737 TFLOP/s instead of 727 at 700 W (and 709 instead of 699 with ends of chains). (A block's arrival at the other's barrier must not
 // say `.release.cluster`: it then waits for all of memory, and 727 become 560.) In nvfp4, where blocks decode at their own pace, pairs that wait for each other take 10 % more time.
 //
-// A warpgroup has three multiplications waiting while it decodes the next operand, in bf16 those of one unit. By the counters (8192 tokens, bf16, before tokens were shared) the tensor cores are busy 75 % of the time for
+// A warpgroup decodes a unit's four operands and then asks for its products, while the other warpgroup's are made. (One by one, with three products waiting while the next operand is
+// decoded, blocks of 64 tokens took 12 % longer, of 128 1 to 5 %; two by two half of that. Taking turns at it is 1 to 2 % slower than the way they fall.) In bf16 the products of one unit
+// wait while the next is awaited. By the counters (8192 tokens, bf16, before tokens were shared) the tensor cores are busy 75 % of the time for
 // gate and up, 78 to 81 % for o and qkv and 88 % for down, at clocks of 1.70, 1.68, 1.60 and 1.57 GHz: what is left is the ends of tiles, and power. A tile's results that
 // leave bit by bit between the first units of the next tile, from the same registers, changed nothing for plain outputs and cost 15 % with an activation.
 //
@@ -18,21 +20,18 @@
 // shared memory, and what leaves is one tile of the next matmul's input (a quarter of the bytes, and no pass over 8192 x 12288 numbers in between). In bf16 a warp has eight rows of
 // both (kJoined), and nothing to exchange: the place for that is one more stage.
 //
-// Units with scales of their own (fp8 in blocks of 128, q8_0, q4_0, q4_1) are multiplied from zero and added to the chain with their scale, as few tokens have it. That is a third
-// set of sums; registers hold two, so what the ended chains add up to waits in shared memory (98 KB, the threads' own), in place of two stages. Minimums (q4_1) take the sums of
-// a unit's activations, as four more multiplications with operands of ones: reading sums made beforehand would, by count, keep shared memory busy for as long (192 cycles a half; not measured).
+// Units with scales of their own have sums of their own (gemm_scaled.h), which take so many registers that a block has 128 tokens, or 64.
 #pragma once
 #include <algorithm>
 #include <utility>
 
 #include "cuda/kernels/gemm_blocks.h"
+#include "cuda/kernels/gemm_scaled.h"
 #include "cuda/lib/activation.h"
 #include "cuda/lib/cluster.h"
 #include "cuda/lib/launch.h"
-#include "cuda/lib/operand.h"
 #include "cuda/lib/tensor_map.h"
 #include "cuda/lib/units.h"
-#include "cuda/lib/wgmma.h"
 
 namespace ridge::cuda::blocks {
 
@@ -52,19 +51,23 @@ constexpr bool kAsItLies = std::is_same_v<Unit, Bf16Unit>;                  // o
 template <class Unit>
 constexpr int kClusterOf = kHasClusters && kAsItLies<Unit> ? 2 : 1;          // blocks of a cluster, which share their tokens
 
-// What a block needs for the end of its tile: totals and what is swapped share their place.
+// Blocks of a multiprocessor, each with half of its memory: 3 % more tokens/s of a model at 33 to 64 tokens, for a block of few tokens waits for itself. (Not where few blocks have all rows, which then come to lie
+// two by two beside empty multiprocessors; nor in bf16, where gate and up take as long.)
+template <class Unit, GemmEnd kEnd, int kTokens>
+constexpr int kBlocksOfSm = kTokens == 64 && kEnd != GemmEnd::rows && Unit::kScales == 0 && !kAsItLies<Unit> ? 2 : 1;
+
+// What a block needs for the end of its tile.
 template <class Unit, GemmEnd kEnd, int kTokens>
 constexpr int end_bytes() {
-  constexpr int kTotalBytes = kRows * kTokens * 4, kSwapBytes = kTokens * kSwapStride * 4;
+  constexpr int kSwapBytes = kTokens * kSwapStride * 4;
   constexpr int kBoxesBytes = kConsumers * 2 * 2 * kBoxBytes<kTokens>;         // [warpgroup][turn][32 rows]: what leaves as boxes
   static_assert((kTokens + kBoxTokens<kTokens> - 1) / kBoxTokens<kTokens> % 2 == 0);
-  static_assert(kTotalBytes >= kSwapBytes);
   if (kEnd == GemmEnd::chains) return 0;
-  if (kEnd == GemmEnd::rows) return 1024 + (Unit::kScales > 0 ? std::max(kTotalBytes, kBoxesBytes) : kBoxesBytes);      // 1024: boxes begin at such
-  return Unit::kScales > 0 ? kTotalBytes : kAsItLies<Unit> ? kTokens * 128 : kSwapBytes;
+  if (kEnd == GemmEnd::rows) return 1024 + kBoxesBytes;                        // 1024: boxes begin at such
+  return kAsItLies<Unit> ? kTokens * 128 : kSwapBytes;
 }
 template <class Unit, GemmEnd kEnd, int kTokens>
-constexpr int kStages = (225 * 1024 - end_bytes<Unit, kEnd, kTokens>()) / (kWeightBytes<Unit> + kTokens * 128);
+constexpr int kStages = ((kBlocksOfSm<Unit, kEnd, kTokens> == 2 ? 111 : 225) * 1024 - end_bytes<Unit, kEnd, kTokens>()) / (kWeightBytes<Unit> + kTokens * 128);
 template <class Unit, GemmEnd kEnd, int kTokens>
 constexpr int kSharedBytes = 1024 + kStages<Unit, kEnd, kTokens> * (kWeightBytes<Unit> + kTokens * 128) + end_bytes<Unit, kEnd, kTokens>();
 
@@ -92,7 +95,7 @@ __device__ Place place(int i, const Grid& grid) {
 struct Outputs { CUtensorMap of_part[3], last[3]; };
 
 template <class Unit, GemmEnd kEnd, int kTokens>
-__global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant__ GemmParts parts, [[maybe_unused]] const __grid_constant__ Outputs outputs, const std::byte* x, std::byte* out_tiles, float4* chain_sums, Grid grid, int n_items) {
+__global__ void __launch_bounds__(kThreads, (kBlocksOfSm<Unit, kEnd, kTokens>)) gemm_kernel(const __grid_constant__ GemmParts parts, [[maybe_unused]] const __grid_constant__ Outputs outputs, const std::byte* x, std::byte* out_tiles, float4* chain_sums, Grid grid, int n_items) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kBoxTokens = blocks::kBoxTokens<kTokens>, kBoxBytes = blocks::kBoxBytes<kTokens>;
   constexpr int kDepth = kStages<Unit, kEnd, kTokens>, kInputBytes = kTokens * 128, kCluster = kClusterOf<Unit>;
@@ -122,7 +125,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
   };
 
   if (group == kConsumers) {
-    shrink_registers<40>();
+    shrink_registers<kBlocksOfSm<Unit, kEnd, kTokens> == 2 ? 32 : kScaled ? 24 : 40>();
     // The first warp has the tokens, the others the weights, which wait for nobody.
     if (lane == 0) {
       const int worker = warp % 4;
@@ -177,10 +180,14 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
       }
     }
   } else {
-    grow_registers<232>();
+    grow_registers<kBlocksOfSm<Unit, kEnd, kTokens> == 2 ? 104 : kScaled ? 240 : 232>();
     const int g = lane / 4, q = lane % 4;
-    std::byte* end = weights + kDepth * kWeightBytes<Unit>;                  // totals of a tile's ended chains [four of a thread's sums][thread]; then what is swapped, or leaves
+    std::byte* end = weights + kDepth * kWeightBytes<Unit>;                  // what is swapped, or leaves
     if (kEnd == GemmEnd::rows) end += -shared_address(end) & 1023;
+    constexpr int kTurnBarriers = 4;
+    [[maybe_unused]] const auto await_turn = [&] { sync_threads_of(kTurnBarriers + group, kConsumers * 128); };
+    [[maybe_unused]] const auto give_turn = [&] { arrive_among_threads(kTurnBarriers + 1 - group, kConsumers * 128); };
+    if (kScaled && group == 1) give_turn();
     const auto meet_all = [] { sync_threads_of(1, kConsumers * 128); };
     [[maybe_unused]] const auto send_tile = [&](const Place& at, const std::byte* tile) {
       fence_for_wgmma();
@@ -196,53 +203,18 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
     for (int i = blockIdx.x / kCluster; i < n_items; i += gridDim.x / kCluster) {
       const Item<kByChain> item(i);
       float acc[kTokens / 2];
-      [[maybe_unused]] float total[kTokens / 2];                            // scaled units: `total` is a unit's sums
+      [[maybe_unused]] float total[kTokens / 2];
       [[maybe_unused]] uint32_t a[4][4];
 #pragma unroll
       for (int j = 0; j < kTokens / 2; ++j) acc[j] = 0, total[j] = 0;
+      [[maybe_unused]] ScaledSums<Unit, kTokens> sums;
       for (int chain = item.first_chain; chain < item.end_chain; ++chain) {
         for (int u = chain; u < grid.n_units; u += kChains) {
           await(&full[stage], phase);
           [[maybe_unused]] const std::byte* unit = weights + stage * kWeightBytes<Unit> + warp * Unit::kBytes;
           const uint64_t b = wgmma_tile(inputs + stage * kInputBytes);
           if constexpr (kScaled) {
-            constexpr int kEach = 4 / Unit::kScales;
-            float low[Unit::kScales], high[Unit::kScales];
-            Operands<Unit>::load(a, unit, lane);
-            Operands<Unit>::load_scales(low, high, unit, lane);
-#pragma unroll
-            for (int s = 0; s < Unit::kScales; ++s) {
-              wgmma_fence();
-              wgmma(total, a[s * kEach], b + 2 * s * kEach, true);
-#pragma unroll
-              for (int t = s * kEach + 1; t < (s + 1) * kEach; ++t) wgmma(total, a[t], b + 2 * t, false);
-              wgmma_commit();
-              wgmma_await<0>();
-              hold(total);
-              if (s + 1 == Unit::kScales && !Unit::kMinimums) leave(stage);
-#pragma unroll
-              for (int j = 0; j < kTokens / 2; ++j) acc[j] = fmaf(total[j], j / 2 % 2 ? high[s] : low[s], acc[j]);
-            }
-            if constexpr (Unit::kMinimums) {                                   // `total`: sums of the first half's activations with row g, of the second's with row g + 8
-              Operands<Unit>::load_minimums(low, high, unit, lane);
-              const uint32_t first[4] = {Unit::ones(0, 0), Unit::ones(0, 1), Unit::ones(0, 2), Unit::ones(0, 3)};
-              const uint32_t second[4] = {Unit::ones(2, 0), Unit::ones(2, 1), Unit::ones(2, 2), Unit::ones(2, 3)};
-              wgmma_fence();
-              wgmma(total, first, b, true);
-              wgmma(total, first, b + 2, false);
-              wgmma(total, second, b + 4, false);
-              wgmma(total, second, b + 6, false);
-              wgmma_commit();
-              wgmma_await<0>();
-              hold(total);
-              leave(stage);
-#pragma unroll
-              for (int j = 0; j < kTokens / 2; ++j) {
-                const int of_token = j - j / 2 % 2 * 2;
-                acc[j] = fmaf(total[of_token], j / 2 % 2 ? high[0] : low[0], acc[j]);
-                acc[j] = fmaf(total[of_token + 2], j / 2 % 2 ? high[1] : low[1], acc[j]);
-              }
-            }
+            sums.multiply(acc, unit, b, lane, await_turn, give_turn, [&] { leave(stage); });
           } else if constexpr (kAsItLies<Unit>) {
             // Joined: eight rows of the gate, the same of the up projection, and so on, every other eight for each warpgroup.
             const std::byte* const rows_here = weights + stage * kWeightBytes<Unit>;
@@ -254,35 +226,23 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
             wgmma_await<1>();                                                // the unit before has been multiplied
             if (u > chain) leave(stage == 0 ? kDepth - 1 : stage - 1);
           } else {
-            const auto held = Operands<Unit>::open(unit, lane);
+            auto held = Operands<Unit>::open(unit, lane);
+            wgmma_await<0>();                                                // the unit before has been multiplied
+            if (u > chain) leave(stage == 0 ? kDepth - 1 : stage - 1);
 #pragma unroll
-            for (int t = 0; t < 4; ++t) {
-              wgmma_await<3>();                                              // operand t of the unit before has been multiplied, and with t = 3 all of that unit
-              if (t == 3 && u > chain) leave(stage == 0 ? kDepth - 1 : stage - 1);
-              Operands<Unit>::take(a[t], held, t);
-              wgmma_fence();
-              wgmma(acc, a[t], b + 2 * t, u == chain && t == 0);
-              wgmma_commit();
-            }
+            for (int t = 0; t < 4; ++t) Operands<Unit>::take(a[t], held, t);
+            wgmma_fence();
+#pragma unroll
+            for (int t = 0; t < 4; ++t) wgmma(acc, a[t], b + 2 * t, u == chain && t == 0);
+            wgmma_commit();
           }
           advance();
         }
-        if constexpr (kScaled && !kByChain) {
-          if (chain == 0) {                                                  // what leaves from here has left
-            if (threadIdx.x % 128 == 0) await_stores_read();
-            meet_all();
-          }
-          float4* const mine = reinterpret_cast<float4*>(end) + threadIdx.x;
+        if constexpr (kScaled) {
+          if constexpr (!kByChain)
 #pragma unroll
-          for (int j = 0; j < kTokens / 2; j += 4) {
-            float4& v = mine[j / 4 * (kConsumers * 128)];
-            const float4 before = chain == 0 ? float4{0, 0, 0, 0} : v;
-            const float4 after = {before.x + acc[j], before.y + acc[j + 1], before.z + acc[j + 2], before.w + acc[j + 3]};
-            acc[j] = acc[j + 1] = acc[j + 2] = acc[j + 3] = 0;
-            if (chain + 1 == kChains) total[j] = after.x, total[j + 1] = after.y, total[j + 2] = after.z, total[j + 3] = after.w;
-            else v = after;
-          }
-        } else if constexpr (!kScaled) {
+            for (int j = 0; j < kTokens / 2; ++j) total[j] += acc[j], acc[j] = 0;
+        } else {
           wgmma_await<0>();
           hold(acc);
           if (chain < grid.n_units) {                                        // otherwise `acc` is still the chain's before
@@ -320,7 +280,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
             // Rows 2i and 2i + 1 lie in neighbouring lanes and share a word: one lane writes it for the first of two tokens, the other for the second.
             const float received = __shfl_xor_sync(0xffffffffu, g % 2 ? gate[i] : gate[i + 1], 4);
             const uint32_t word = g % 2 ? pack_bf16(received, gate[i + 1]) : pack_bf16(gate[i], received);
-            *reinterpret_cast<uint32_t*>(end + tile_place((first / 4 + i / 2) * 8 + 2 * q + g % 2, row & ~1, 1)) = word;
+            *reinterpret_cast<uint32_t*>(end + tile_place((first / 4 + i / 2) * 8 + 2 * q + g % 2, row & ~1, 1, Unit::kHalves)) = word;
           }
         }
         send_tile(at, end);
@@ -332,7 +292,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
         const float* row_scales = part.row_scales && there ? part.row_scales + at.row_block * 64 + row : nullptr;
         const float row_scale[2] = {row_scales ? row_scales[0] : 1.0f, row_scales ? row_scales[8] : 1.0f};
         if (threadIdx.x == 0) await_stores_read();                           // the tile before has left
-        meet_all();                                                          // and totals of ended chains, which lay there, have been read
+        meet_all();
         float mine[kTokens / 4];                                             // of the warpgroup's own half of the tokens, as `total` has them
 #pragma unroll
         for (int j = 0; j < kTokens / 4; ++j) {
@@ -364,7 +324,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
           const float received = __shfl_xor_sync(0xffffffffu, g % 2 ? mine[j] : mine[j + 1], 4);
           const uint32_t word = g % 2 ? pack_bf16(received, mine[j + 1]) : pack_bf16(mine[j], received);
           const int token = group * (kTokens / 2) + j / 4 * 8 + 2 * q + g % 2, in_unit = row + 8 * (j / 2 % 2);
-          *reinterpret_cast<uint32_t*>(tile + tile_place(token, in_unit & ~1, 1)) = word;
+          *reinterpret_cast<uint32_t*>(tile + tile_place(token, in_unit & ~1, 1, Unit::kHalves)) = word;
         }
         send_tile(at, tile);
       } else {
@@ -379,7 +339,6 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_kernel(const __grid_constant
           if (part.row_scales) row_scale[r] = part.row_scales[row];
           if (part.bias) bias[r] = part.bias + row;
         }
-        if constexpr (kScaled) meet_all();                                     // totals of ended chains lie where boxes are about to: all have been read
         // A few tokens at a time, by turns: while the copy engine reads one box the next is written. 32 rows of a token are 128 bytes, chunks swizzled: no two lanes meet in a bank.
         std::byte* const boxes = end + group * 2 * 2 * kBoxBytes;
 #pragma unroll
@@ -429,7 +388,7 @@ void launch(const GemmCall& call, const Launch& l) {
   constexpr int kBytes = kSharedBytes<Unit, kEnd, kTokens>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   const int n_places = (call.grid.n_row_blocks + kCluster - 1) / kCluster * call.grid.n_token_blocks, n_items = kEnd == GemmEnd::chains ? kChains * n_places : n_places;
-  launch_kernel_as({.cluster = kCluster}, kernel, std::min(n_items, l.n_sms / kCluster) * kCluster, kThreads, kBytes, l.stream, parts, outputs, call.x, call.out_tiles, call.chain_sums, call.grid, n_items);
+  launch_kernel_as({.cluster = kCluster}, kernel, std::min(n_items, kBlocksOfSm<Unit, kEnd, kTokens> * l.n_sms / kCluster) * kCluster, kThreads, kBytes, l.stream, parts, outputs, call.x, call.out_tiles, call.chain_sums, call.grid, n_items);
 }
 
 template <class Unit, int kTokens>
@@ -437,10 +396,8 @@ void multiply(const GemmCall& call, GemmEnd end, const Launch& l) {
   if (end == GemmEnd::rows) launch<Unit, GemmEnd::rows, kTokens>(call, l);
   if constexpr (kTokens != kFewerTokens) {
     if (end == GemmEnd::chains) launch<Unit, GemmEnd::chains, kTokens>(call, l);
-    if constexpr (!Unit::kHalves) {
-      if (end == GemmEnd::silu) launch<Unit, GemmEnd::silu, kTokens>(call, l);
-      if (end == GemmEnd::gelu_tanh) launch<Unit, GemmEnd::gelu_tanh, kTokens>(call, l);
-    }
+    if (end == GemmEnd::silu) launch<Unit, GemmEnd::silu, kTokens>(call, l);
+    if (end == GemmEnd::gelu_tanh) launch<Unit, GemmEnd::gelu_tanh, kTokens>(call, l);
   }
 }
 

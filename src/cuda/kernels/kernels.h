@@ -65,16 +65,16 @@ struct Launch {
 };
 
 void embed(const Embed& op, const Launch& launch);
-void add_norm(const AddNorm& op, std::byte* tiles, const Lanes& lanes, const Launch& launch);      // its out as the input of a matmul: for many tokens (lib/tiles.h), for several, or null
+void add_norm(const AddNorm& op, Tiles tiles, const Lanes& lanes, const Launch& launch);      // its out as the input of a matmul: for many tokens (lib/tiles.h), for several, or null
 bool norm_many_takes(const AddNorm& op);                                             // whether tiles may be made by the next one, which is for many tokens
-void norm_many(const AddNorm& op, std::byte* tiles, const Launch& launch);
+void norm_many(const AddNorm& op, Tiles tiles, const Launch& launch);
 void head_norm(const HeadNorm& op, const Launch& launch);
 void rope_angles(const RopeAngles& op, const Launch& launch);
 // With norms: of q's and k's heads first (both of one head's width; rms with weights alone, lib/rotate.h), in the same kernel.
 // rounds_queries, where rope_rounds_queries(): queries are left in the format of K, q.format of attention, in rows that start where those of f32 did.
 void rope_store(const RopeStore& op, const HeadNorm* q_norm, const HeadNorm* k_norm, bool rounds_queries, const Launch& launch);
 bool rope_rounds_queries(const RopeStore& op, const Launch& launch);
-void paged_attention(const PagedAttention& op, std::byte* tiles, const Launch& launch);         // tiles: the same, where attention_tiles()
+void paged_attention(const PagedAttention& op, Tiles tiles, const Launch& launch);         // tiles: the same, where attention_tiles()
 bool attention_tiles(const PagedAttention& op, const Launch& launch);
 bool paged_attention_supports(const PagedAttention& op);                             // a function of the layer alone
 void add_scaled(const AddScaled& op, const Launch& launch);

@@ -24,7 +24,7 @@ constexpr int kRingBytes = (216 << 10) / kBlocksOfSm<kOwn>;
 
 // kOwn: chunks of four numbers that a thread holds. Dynamic shared memory: [stage][x, pending] a row.
 template <int kOwn>
-__global__ void __launch_bounds__(kNormThreads, kBlocksOfSm<kOwn>) norm_many_kernel(const __grid_constant__ AddNorm op, std::byte* tiles, int n_stages) {
+__global__ void __launch_bounds__(kNormThreads, kBlocksOfSm<kOwn>) norm_many_kernel(const __grid_constant__ AddNorm op, Tiles tiles, int n_stages) {
 #if defined(RIDGE_SM90)
   RIDGE_DYNAMIC_SHARED(ring_memory, 16);
   __shared__ Barrier full[kMostStages];
@@ -62,9 +62,10 @@ __global__ void __launch_bounds__(kNormThreads, kBlocksOfSm<kOwn>) norm_many_ker
   if (threadIdx.x == 0)
     for (int s = 0; s < n_stages && t - s * step >= 0; ++s) ask(s, t - s * step);
 
-  // Where the lane's pair of words goes in a line: chunk 2 (lane % 4), or the next one for odd quarters, of the quarters' lower or upper two.
-  const bool odd = lane / 4 % 2;
-  const int chunk = lane % 4 * 2 + odd, in_chunk = lane / 8 % 2 * 8;
+  // Where the lane's pair of words goes in a line: an even chunk, or the next one for odd quarters, of the quarters' lower or upper two. The other quarter of a pair is so many lanes away.
+  const int to_pair = tiles.halves ? 2 : 4;
+  const bool odd = lane / to_pair % 2;
+  const int chunk = (tiles.halves ? lane / 8 % 2 * 4 + lane % 2 * 2 : lane % 4 * 2) + odd, in_chunk = lane / to_pair / 2 % 2 * 8;
 #pragma unroll 1
   for (; t >= 0; t -= step) {
     await(&full[stage], phase);
@@ -88,13 +89,13 @@ __global__ void __launch_bounds__(kNormThreads, kBlocksOfSm<kOwn>) norm_many_ker
     for (int i = 0; i < kOwn; ++i) squares = add_squares(squares, own[i]);
     const float factor = rms_factor(group_sum(squares, shared, 0), n, op.eps);
     if (threadIdx.x == 0 && t - n_stages * step >= 0) ask(stage, t - n_stages * step);          // all have read the row
-    std::byte* const line = tiles + tile_place(t, 0, n_units) / 128 * 128 + ((chunk ^ (t & 7)) << 4) + in_chunk;
+    std::byte* const line = tiles.data + line_place(t, 0, n_units) + ((chunk ^ (t & 7)) << 4) + in_chunk;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       const float4 v = own[i], w = weight[i];
       const uint32_t first = pack_bf16(v.x * factor * w.x, v.y * factor * w.y), second = pack_bf16(v.z * factor * w.z, v.w * factor * w.w);
-      const uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? first : second, 4);
-      if (place(i) < n) *reinterpret_cast<uint2*>(line + tile_place(0, place(i) / 64 * 64, n_units)) = odd ? uint2{other, second} : uint2{first, other};
+      const uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? first : second, to_pair);
+      if (place(i) < n) *reinterpret_cast<uint2*>(line + line_place(0, place(i), n_units)) = odd ? uint2{other, second} : uint2{first, other};
     }
     if (++stage == n_stages) stage = 0, phase ^= 1;
   }
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(kNormThreads, kBlocksOfSm<kOwn>) norm_many_ker
 }
 
 template <int kOwn>
-void launch(const AddNorm& op, std::byte* tiles, const Launch& l) {
+void launch(const AddNorm& op, Tiles tiles, const Launch& l) {
   const int stage_bytes = int(op.x.cols) * (op.pending.data ? 8 : 4), n_stages = std::clamp(kRingBytes<kOwn> / stage_bytes, 1, kMostStages);
   cudaFuncSetAttribute(norm_many_kernel<kOwn>, cudaFuncAttributeMaxDynamicSharedMemorySize, kRingBytes<kOwn>);
   launch_kernel(norm_many_kernel<kOwn>, std::min(int(op.out.rows), kBlocksOfSm<kOwn> * l.n_sms), kNormThreads, n_stages * stage_bytes, l.stream, op, tiles, n_stages);
@@ -115,7 +116,7 @@ bool norm_many_takes(const AddNorm& op) {
   return op.kind == NormKind::rms && !op.bias && op.x.cols % 128 == 0 && op.x.cols <= 8192 && aligned(op.x) && aligned(op.pending) && aligned(op.weight);
 }
 
-void norm_many(const AddNorm& op, std::byte* tiles, const Launch& l) {
+void norm_many(const AddNorm& op, Tiles tiles, const Launch& l) {
   const int64_t n = op.x.cols, chunk = 4 * kNormThreads;
   n <= chunk ? launch<1>(op, tiles, l) : n <= 2 * chunk ? launch<2>(op, tiles, l) : n <= 4 * chunk ? launch<4>(op, tiles, l) : launch<8>(op, tiles, l);
 }

@@ -68,7 +68,7 @@ __global__ void embed_kernel(Tensor out, Tensor table, FormatId format, const in
 
 // kOwn: chunks of four numbers that a thread holds from the first look at them to the last; all are asked for before the first is used.
 template <int kOwn>
-__global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_constant__ AddNorm op, std::byte* tiles, const __grid_constant__ Lanes lanes) {
+__global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_constant__ AddNorm op, Tiles tiles, const __grid_constant__ Lanes lanes) {
   __shared__ alignas(16) float shared[8];
   extern __shared__ uint4 tile_memory[];                                     // the row as it lies in tiles, so that it leaves in whole lines
   std::byte* const row_of_tiles = reinterpret_cast<std::byte*>(tile_memory);
@@ -137,16 +137,16 @@ __global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_con
       if (k + j >= n) v[j] = 0;
     }
     if (lanes.data) lanes.put_four(lanes.at(t, k), {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3])});
-    else if (!tiles) put(out, k, {v[0], v[1], v[2], v[3]});
+    else if (!tiles.data) put(out, k, {v[0], v[1], v[2], v[3]});
     else
 #pragma unroll
-      for (int j = 0; j < 4; j += 2) *reinterpret_cast<uint32_t*>(row_of_tiles + row_place(t, k + j)) = pack_bf16(v[j], v[j + 1]);
+      for (int j = 0; j < 4; j += 2) *reinterpret_cast<uint32_t*>(row_of_tiles + row_place(t, k + j, tiles.halves)) = pack_bf16(v[j], v[j + 1]);
   }
-  if (!tiles) return;
-  for (int k = (n + 3) / 4 * 4 + 2 * int(threadIdx.x); k < 64 * n_units; k += 2 * kNormThreads) *reinterpret_cast<uint32_t*>(row_of_tiles + row_place(t, k)) = 0;
+  if (!tiles.data) return;
+  for (int k = (n + 3) / 4 * 4 + 2 * int(threadIdx.x); k < 64 * n_units; k += 2 * kNormThreads) *reinterpret_cast<uint32_t*>(row_of_tiles + row_place(t, k, tiles.halves)) = 0;
   __syncthreads();
   for (int i = threadIdx.x; i < 8 * n_units; i += kNormThreads)
-    *reinterpret_cast<uint4*>(tiles + tile_place(t, 64 * (i / 8), n_units) / 128 * 128 + i % 8 * 16) = reinterpret_cast<const uint4*>(row_of_tiles)[i];
+    *reinterpret_cast<uint4*>(tiles.data + line_place(t, 64 * (i / 8), n_units) + i % 8 * 16) = reinterpret_cast<const uint4*>(row_of_tiles)[i];
 }
 
 // A warp takes a head. Without mean and bias the bits are those of norm_head (lib/rotate.h).
@@ -229,7 +229,7 @@ void embed(const Embed& op, const Launch& l) {
   launch_kernel_as({.overlaps = false}, embed_kernel, grid, 256, 0, l.stream, op.out, op.table->packed, op.table->packed.format, op.by_position ? l.step.positions : l.step.tokens, l.choices, op.table->scale, op.scale, op.add);
 }
 
-void add_norm(const AddNorm& op, std::byte* tiles, const Lanes& lanes, const Launch& l) {
+void add_norm(const AddNorm& op, Tiles tiles, const Lanes& lanes, const Launch& l) {
   if (op.out.rows == 0) return;
   if (tiles && norm_many_takes(op)) return norm_many(op, tiles, l);
   const int64_t n = op.x.cols, chunk = 4 * kNormThreads;

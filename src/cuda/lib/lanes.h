@@ -19,7 +19,7 @@ struct Lanes {
 
   // Where input k of a token lies, and k + 1 with an even k.
   __host__ __device__ std::byte* at(uint32_t token, uint32_t k) const {       // no signs: a rest is one instruction then, not five
-    if (rows) return data + (int64_t{k / 64} * n_groups * 8 + token) * 128 + row_place(int(token), int(k % 64)) + k % 2 * 2;
+    if (rows) return data + (int64_t{k / 64} * n_groups * 8 + token) * 128 + row_place(int(token), int(k % 64), halves) + k % 2 * 2;
     const uint32_t in_unit = k % 64, q = halves ? in_unit % 32 / 8 : in_unit / 16, h = halves ? in_unit / 32 : in_unit % 16 / 8;
     return data + ((((int64_t{k / 64} * n_groups + token / 8) * 2 + h) * 8 + token % 8) * 4 + q) * 16 + 2 * (k % 8);
   }

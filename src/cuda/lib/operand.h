@@ -21,49 +21,50 @@ template <class Scales> struct Operands<E2m1Unit<Scales>> {
   }
 };
 
+// Half of a unit at a time; the second is on its way while the first is multiplied.
 template <> struct Operands<Fp8Unit<false>> {
-  using Held = const uint2*;
-  __device__ static Held open(const std::byte* unit, int lane) { return reinterpret_cast<const uint2*>(unit) + 2 * lane; }
-  __device__ static void take(uint32_t (&a)[4], Held held, int t) {
-    const uint2 v = held[t / 2 * 64 + t % 2];
-    Fp8Unit<false>::decode(a[0], a[1], v.x);
-    Fp8Unit<false>::decode(a[2], a[3], v.y);
+  struct Held { const uint4* second; uint4 words; };
+  __device__ static Held open(const std::byte* unit, int lane) {
+    const uint4* const first = reinterpret_cast<const uint4*>(unit) + lane;
+    return {first + 32, *first};
+  }
+  __device__ static void take(uint32_t (&a)[4], Held& held, int t) {
+    Fp8Unit<false>::decode(a[0], a[1], t % 2 ? held.words.z : held.words.x);
+    Fp8Unit<false>::decode(a[2], a[3], t % 2 ? held.words.w : held.words.y);
+    if (t == 1) held.words = *held.second;
   }
 };
 
+// Units with scales of their own: two operands at a time, the first half of a lane's inputs and the second.
 template <> struct Operands<Fp8Unit<true>> {
   using Unit = Fp8Unit<true>;
-  __device__ static void load(uint32_t (&a)[4][4], const std::byte* unit, int lane) { Unit::decode(a, Unit::template load<Staged>(unit, lane)); }
-  __device__ static void load_scales(float (&low)[1], float (&high)[1], const std::byte* unit, int) { low[0] = high[0] = *reinterpret_cast<const float*>(unit + Unit::kCodeBytes); }
+  __device__ static void load(uint32_t (&a)[2][4], const std::byte* unit, int lane, int s) {
+    const uint4 words = reinterpret_cast<const uint4*>(unit)[s * 32 + lane];
+    Unit::decode(a[0][0], a[0][1], words.x);
+    Unit::decode(a[0][2], a[0][3], words.y);
+    Unit::decode(a[1][0], a[1][1], words.z);
+    Unit::decode(a[1][2], a[1][3], words.w);
+  }
+  __device__ static void load_scale(float& low, float& high, const std::byte* unit, int, int) { low = high = *reinterpret_cast<const float*>(unit + Unit::kCodeBytes); }
 };
 
 template <class Codes> struct Operands<ScaledUnit<Codes>> {
-  __device__ static void load(uint32_t (&a)[4][4], const std::byte* unit, int lane) {
-    const typename Codes::Held held = Codes::template load<Staged>(unit, lane);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      uint32_t two[2][4];
-      Codes::decode(two, held, h);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) a[2 * h + i / 4][i % 4] = two[i / 4][i % 4];
-    }
-  }
-  __device__ static void load_scales(float (&low)[2], float (&high)[2], const std::byte* unit, int lane) {
-    const __half* scales = reinterpret_cast<const __half*>(unit + Codes::kBytes);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) low[h] = __half2float(scales[h * 16 + lane / 4]), high[h] = __half2float(scales[h * 16 + 8 + lane / 4]);
+  __device__ static void load(uint32_t (&a)[2][4], const std::byte* unit, int lane, int s) { Codes::decode(a, Codes::template load<Staged>(unit, lane), s); }
+  __device__ static void load_scale(float& low, float& high, const std::byte* unit, int lane, int s) {
+    const __half* scales = reinterpret_cast<const __half*>(unit + Codes::kBytes) + s * 16 + lane / 4;
+    low = __half2float(scales[0]), high = __half2float(scales[8]);
   }
 };
 
 template <> struct Operands<Q41Unit> : Operands<Q4Unit> {
   __device__ static void load_minimums(float (&low)[2], float (&high)[2], const std::byte* unit, int lane) {
-    float scale_low[2], scale_high[2];
-    load_scales(scale_low, scale_high, unit, lane);
     const __half* minimums = reinterpret_cast<const __half*>(unit + Q4Unit::kBytes);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      low[h] = Q41Unit::shifted(__half2float(minimums[h * 16 + lane / 4]), scale_low[h]);
-      high[h] = Q41Unit::shifted(__half2float(minimums[h * 16 + 8 + lane / 4]), scale_high[h]);
+      float scale_low, scale_high;
+      load_scale(scale_low, scale_high, unit, lane, h);
+      low[h] = Q41Unit::shifted(__half2float(minimums[h * 16 + lane / 4]), scale_low);
+      high[h] = Q41Unit::shifted(__half2float(minimums[h * 16 + 8 + lane / 4]), scale_high);
     }
   }
 };

@@ -7,7 +7,7 @@
 //   bf16    lane's inputs 16q..16q+15, operand t takes 16q+4t..+3     [8 rows][inputs 2c, 2c+1 of each lane's: chunk c][row][q][2] bf16       2048 bytes
 //   nvfp4   the same (a lane's 16 inputs are one scale block)          [lane][t] 8 codes, then [lane] scales of rows g, g+8 of block q       576
 //   mxfp4   the same (half a block)                                    [lane][t] 8 codes, then [half][g] scales of rows g, g+8                544
-//   q8_0    two halves of 32 inputs: lane's 8q..8q+7 of each           [half][lane] 16 int8, then f16 scales [half][16 rows]                 1088
+//   q8_0    two halves of 32 inputs: lane's 8q..8q+7 of each           [half][lane] 16 int8 + 128, then f16 scales [half][16 rows]                 1088
 //   q4_0    the same                                                   [lane][half][t] 8 nibbles, then f16 scales [half][16 rows]            576
 //   q4_1    the same                                                   as q4_0, then f16 minimums [half][16 rows]                            640
 //   fp8     as bf16: lib/fp8_unit.h                                                                                                         1024, 1040
@@ -174,6 +174,17 @@ using Nvfp4Unit = E2m1Unit<E4m3Scales>;
 using Mxfp4Unit = E2m1Unit<E8m0Scales>;
 
 // Formats with an f16 scale per 32: codes are small integers, exact in bf16; a half's sum is scaled once, in f32.
+//
+// What lies in the low eight bits of a bf16 and nothing else is, exponent and subnormals included, that number times 2^-133. One multiplication and subtraction makes it the
+// code, times kSmall: as 2^133 is no bf16, all that is summed up is smaller by that. `zero` is the number that stands for it.
+constexpr float kSmall = 1.0f / 64;
+template <int kExponent>
+__device__ inline uint32_t small_numbers(uint32_t bits, int zero) {
+  const uint32_t factor = uint32_t{kExponent + 127} << 7 << 16 | uint32_t{kExponent + 127} << 7;
+  const __nv_bfloat162 v = __hfma2(*reinterpret_cast<const __nv_bfloat162*>(&bits), *reinterpret_cast<const __nv_bfloat162*>(&factor), __float2bfloat162_rn(-kSmall * float(zero)));
+  return *reinterpret_cast<const uint32_t*>(&v);
+}
+
 template <class Codes>
 struct ScaledUnit {
   static constexpr int kBytes = Codes::kBytes + 64;
@@ -208,7 +219,7 @@ struct ScaledUnit {
       }
     }
   }
-  static constexpr float kFactor = 1.0f;
+  static constexpr float kFactor = 1 / kSmall;
 };
 
 struct Q8Codes {
@@ -218,21 +229,14 @@ struct Q8Codes {
   __device__ static Held load(const std::byte* unit, int lane) {
     return {{From::get(reinterpret_cast<const uint4*>(unit) + lane), From::get(reinterpret_cast<const uint4*>(unit) + 32 + lane)}};
   }
-  // Four int8 to two registers of bf16 pairs, through f32: 2^23 + (code + 128) - (2^23 + 128).
-  __device__ static void widen(uint32_t& p01, uint32_t& p23, uint32_t codes) {
-    const uint32_t u = codes ^ 0x80808080u;
-    float f[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) f[i] = __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7540 + i)) - 8388736.0f;
-    p01 = pack_bf16(f[0], f[1]);
-    p23 = pack_bf16(f[2], f[3]);
-  }
-  // A lane's 16 bytes of a half: [t][row g: i 0,1  row g+8: i 0,1  row g: i 2,3  row g+8: i 2,3].
+  // A lane's 16 bytes of a half: [t][i 0 of row g, of row g + 8, i 1 of both; i 2 and 3].
   __device__ static void decode(uint32_t (&a)[2][4], const Held& held, int h) {
-    widen(a[0][0], a[0][1], held.half[h].x);
-    widen(a[0][2], a[0][3], held.half[h].y);
-    widen(a[1][0], a[1][1], held.half[h].z);
-    widen(a[1][2], a[1][3], held.half[h].w);
+    const uint32_t words[4] = {held.half[h].x, held.half[h].y, held.half[h].z, held.half[h].w};
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      a[w / 2][w % 2 * 2] = small_numbers<127>(words[w] & 0x00FF00FFu, 128);
+      a[w / 2][w % 2 * 2 + 1] = small_numbers<127>(__byte_perm(words[w], 0, 0x4341), 128);
+    }
   }
 };
 
@@ -241,16 +245,14 @@ struct Q4Codes {
   struct Held { uint4 codes; };
   template <class From>
   __device__ static Held load(const std::byte* unit, int lane) { return {From::get(reinterpret_cast<const uint4*>(unit) + lane)}; }
-  // Nibble p in the low half, p + 4 in the high one: 0x4300 | c is 128 + c in bf16.
-  __device__ static uint32_t widen(uint32_t word, int pair) {
-    uint32_t bits = ((word >> (4 * pair)) & 0x000F000Fu) | 0x43004300u;
-    const __nv_bfloat162 v = __hsub2(*reinterpret_cast<__nv_bfloat162*>(&bits), __float2bfloat162_rn(136.0f));
-    return *reinterpret_cast<const uint32_t*>(&v);
+  // Nibble p in the low half, p + 4 in the high one.
+  __device__ static void widen(uint32_t (&a)[4], uint32_t word) {
+#pragma unroll
+    for (int p = 0; p < 4; p += 2, word >>= 8) a[p] = small_numbers<127>(word & 0x000F000Fu, 8), a[p + 1] = small_numbers<123>(word & 0x00F000F0u, 8);
   }
   __device__ static void decode(uint32_t (&a)[2][4], const Held& held, int h) {
-    const uint32_t w0 = h == 0 ? held.codes.x : held.codes.z, w1 = h == 0 ? held.codes.y : held.codes.w;
-#pragma unroll
-    for (int p = 0; p < 4; ++p) a[0][p] = widen(w0, p), a[1][p] = widen(w1, p);
+    widen(a[0], h == 0 ? held.codes.x : held.codes.z);
+    widen(a[1], h == 0 ? held.codes.y : held.codes.w);
   }
 };
 
@@ -264,7 +266,7 @@ struct Q41Unit {
   static constexpr int kBytes = Q4Unit::kBytes + 64;
   static constexpr bool kHalves = true, kMinimums = true;
   static constexpr int kScales = 2;
-  static constexpr float kFactor = 1.0f;
+  static constexpr float kFactor = Q4Unit::kFactor;
   struct Held { Q4Unit::Held scaled; __half low[2], high[2]; };
   template <class From = Streamed>
   __device__ static Held load(const std::byte* unit, int lane) {
@@ -277,8 +279,8 @@ struct Q41Unit {
   }
   // What the sum of a half's activations is multiplied with.
   __device__ static float shifted(float minimum, float scale) { return fmaf(8.0f, scale, minimum); }
-  // Register p of the operand of ones for operand t of a unit.
-  __device__ static constexpr uint32_t ones(int t, int p) { return t / 2 == p % 2 ? 0x3F803F80u : 0u; }
+  // Register p of the operand of ones, times kSmall, for operand t of a unit.
+  __device__ static constexpr uint32_t ones(int t, int p) { return t / 2 == p % 2 ? 0x3C803C80u : 0u; }
   template <int NT>
   __device__ static void multiply(float (&acc)[NT][4], const Held& held, const uint32_t (&b)[NT][8]) {
     Q4Unit::multiply(acc, held.scaled, b);
