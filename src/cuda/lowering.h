@@ -2,12 +2,12 @@
 // only tensors that the very next op overwrites or consumes (a gate before its activation, keys before their norm) may not be written.
 //
 //   norm, matmul                          the matmul's blocks norm their input themselves            up to 32 tokens, for rms; from 9 on where nothing else reads it
-//   matmul, norm with something pending   the matmul adds to the residual stream, the norm follows   up to 32 and from 65 tokens on
+//   matmul, norm with something pending   the matmul adds to the residual stream, the norm follows   any number
 //   gate and up matmul, activation        activated where the sums end                               up to 32 tokens
 //   head norms, rope and store            one kernel, where the norms are rms with weights alone        any number
 //   the same, attention                   queries leave in the 16 bits to which attention rounds them   where all rows are of prompts and nothing else reads them
 //   all of them                           one kernel and its fold                                    up to 8 tokens
-//   another norm, or attention, matmul    the result leaves as the matmul's input (lib/lanes.h, lib/tiles.h)   9 to 32 and from 65 tokens on, where nothing else reads it
+//   another norm, or attention, matmul    the result leaves as the matmul's input (lib/lanes.h, lib/tiles.h)   from 9 tokens on, where nothing else reads it
 //   gate and up matmul, activation, matmul  the same, after activation where the sums end            the same
 #pragma once
 #include <functional>

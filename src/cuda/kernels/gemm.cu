@@ -3,7 +3,6 @@
 // A block that walks over all inputs of 128 rows is as long on its way whether others have work or not: o and down of an 8B model are 32 such rows of blocks for 132 multiprocessors. So blocks may
 // take one chain at a time, which makes eight times as many items, and leave its sums in f32 for a kernel that adds them up in order; and fewer tokens at a time, which is more to read, but not to multiply.
 #include <algorithm>
-#include <type_traits>
 
 #include "cuda/kernels/gemm.h"
 #include "cuda/kernels/gemm_blocks.h"
@@ -90,23 +89,24 @@ bool may_go(const GemmWay& way, int n_row_blocks, int n_units, int n_tokens, boo
 template <class Unit>
 double ns_of_unit(int tokens) {
   if constexpr (Unit::kScales > 0) return (tokens == 64 ? 390 : 570) * (Unit::kMinimums ? 1.7 : Unit::kScales == 1 ? 0.8 : 1);
-  constexpr bool kAsItLies = std::is_same_v<Unit, Bf16Unit>;
-  return tokens == 64 ? (kAsItLies ? 208 : 250) : tokens == 128 ? (kAsItLies ? 331 : 340) : 2.5 * tokens;
+  return tokens == 64 ? (kAsItLies<Unit> ? 208 : 250) : tokens == 128 ? (kAsItLies<Unit> ? 331 : 340) : 2.5 * tokens;
 }
 
 // The way of least time, where none is wanted: rounds of blocks, each as long as its units, and what ends cost. Units take as long as their weights come from memory where that is longer (4.5 TB/s;
 // 10 where they are read again, as tokens are; chains of other tokens come too late for that).
 template <class Unit>
-GemmWay way_of(int n_row_blocks, int n_units, int n_tokens, bool gated, const Launch& l) {
+GemmWay way_of(int n_row_blocks, int n_units, int n_tokens, GemmEnd wanted, const Launch& l) {
+  const bool gated = wanted != GemmEnd::rows;
   if (l.gemm_way.tokens > 0 && may_go<Unit>(l.gemm_way, n_row_blocks, n_units, n_tokens, gated)) return l.gemm_way;
   GemmWay best{};
   double least = 1e30;
   for (const GemmWay way : {GemmWay{64, false}, {64, true}, {128, false}, {128, true}, {kFewerTokens, false}, {kTileTokens, false}, {kTileTokens, true}}) {
     if (!may_go<Unit>(way, n_row_blocks, n_units, n_tokens, gated)) continue;
     const int tokens = way.tokens, n_token_blocks = (n_tokens + tokens - 1) / tokens, n_places = n_row_blocks * n_token_blocks;
-    const int n_items = way.by_chain ? n_places * kChains : n_places, n_rounds = (n_items + l.n_sms - 1) / l.n_sms, at_once = std::min(n_items, l.n_sms);
-    const double weights = double(kRows / kTileRows) * Unit::kBytes, from_memory = way.by_chain ? weights : weights / n_token_blocks, input = tokens * 128 / (std::is_same_v<Unit, Bf16Unit> ? 2 : 1);
-    const double of_unit = std::max(ns_of_unit<Unit>(tokens), at_once * (from_memory / 4500 + (weights - from_memory + input) / 10000));
+    const GemmEnd end = way.by_chain ? GemmEnd::chains : wanted;
+    const int n_items = way.by_chain ? n_places * kChains : n_places, n_beside = blocks_of_sm<Unit>(end, tokens, n_items, l.n_sms), most = n_beside * l.n_sms, n_rounds = (n_items + most - 1) / most, at_once = std::min(n_items, most);
+    const double weights = double(kRows / kTileRows) * Unit::kBytes, from_memory = way.by_chain ? weights : weights / n_token_blocks, input = tokens * 128 / (kAsItLies<Unit> ? 2 : 1);
+    const double of_unit = std::max(n_beside * ns_of_unit<Unit>(tokens), at_once * (from_memory / 4500 + (weights - from_memory + input) / 10000));
     const double time = way.by_chain ? n_rounds * (n_units / double(kChains) * of_unit + tokens * 3) + 500 + double(n_places) * double(chain_sums_bytes(tokens)) / 4000 : n_rounds * (n_units * of_unit + tokens * 15);
     if (time < least) best = way, least = time;
   }
@@ -118,7 +118,7 @@ void run(GemmParts parts, GemmEnd end, const Tensor& x, std::byte* tiles, bool i
   const int n_units = int((x.cols + kUnit - 1) / kUnit), n_row_blocks = lay_out(parts, end != GemmEnd::rows);
   if (!is_tiled) launch_kernel(tile_input_kernel<Unit::kHalves>, dim3((n_units * 8 + 255) / 256, x.rows), 256, 0, l.stream, tiles, x, n_units);
   for (int i = 0; i < parts.n; ++i) parts.part[i].scale *= Unit::kFactor;
-  const GemmWay way = way_of<Unit>(n_row_blocks, n_units, int(x.rows), end != GemmEnd::rows, l);
+  const GemmWay way = way_of<Unit>(n_row_blocks, n_units, int(x.rows), end, l);
   const int n_token_blocks = int((x.rows + way.tokens - 1) / way.tokens);
   const GemmCall call{parts, tiles, out_tiles, l.chain_sums, {n_units, n_row_blocks, n_token_blocks, int(x.rows)}};
   if (way.by_chain) end = GemmEnd::chains;

@@ -46,15 +46,7 @@ constexpr int kBoxBytes = kBoxTokens<kTokens> * 128;
 template <class Unit>
 constexpr int kWeightBytes = kTilesOfBlock * Unit::kBytes;
 template <class Unit>
-constexpr bool kAsItLies = std::is_same_v<Unit, Bf16Unit>;                  // operand A is not decoded but read from shared memory
-
-template <class Unit>
 constexpr int kClusterOf = kHasClusters && kAsItLies<Unit> ? 2 : 1;          // blocks of a cluster, which share their tokens
-
-// Blocks of a multiprocessor, each with half of its memory: 3 % more tokens/s of a model at 33 to 64 tokens, for a block of few tokens waits for itself. (Not where few blocks have all rows, which then come to lie
-// two by two beside empty multiprocessors; nor in bf16, where gate and up take as long.)
-template <class Unit, GemmEnd kEnd, int kTokens>
-constexpr int kBlocksOfSm = kTokens == 64 && kEnd != GemmEnd::rows && Unit::kScales == 0 && !kAsItLies<Unit> ? 2 : 1;
 
 // What a block needs for the end of its tile.
 template <class Unit, GemmEnd kEnd, int kTokens>
@@ -67,9 +59,11 @@ constexpr int end_bytes() {
   return kAsItLies<Unit> ? kTokens * 128 : kSwapBytes;
 }
 template <class Unit, GemmEnd kEnd, int kTokens>
-constexpr int kStages = ((kBlocksOfSm<Unit, kEnd, kTokens> == 2 ? 111 : 225) * 1024 - end_bytes<Unit, kEnd, kTokens>()) / (kWeightBytes<Unit> + kTokens * 128);
+constexpr int kStages = ((blocks_of_sm<Unit>(kEnd, kTokens) == 2 ? 111 : 225) * 1024 - end_bytes<Unit, kEnd, kTokens>()) / (kWeightBytes<Unit> + kTokens * 128);
 template <class Unit, GemmEnd kEnd, int kTokens>
 constexpr int kSharedBytes = 1024 + kStages<Unit, kEnd, kTokens> * (kWeightBytes<Unit> + kTokens * 128) + end_bytes<Unit, kEnd, kTokens>();
+
+constexpr int kRoomForOne = 116 << 10;                                      // bytes that leave none for a second block
 
 __host__ __device__ constexpr bool is_gated(GemmEnd end) { return end == GemmEnd::silu || end == GemmEnd::gelu_tanh; }
 __host__ __device__ constexpr ActKind act_of(GemmEnd end) { return end == GemmEnd::silu ? ActKind::silu : ActKind::gelu_tanh; }
@@ -95,7 +89,7 @@ __device__ Place place(int i, const Grid& grid) {
 struct Outputs { CUtensorMap of_part[3], last[3]; };
 
 template <class Unit, GemmEnd kEnd, int kTokens>
-__global__ void __launch_bounds__(kThreads, (kBlocksOfSm<Unit, kEnd, kTokens>)) gemm_kernel(const __grid_constant__ GemmParts parts, [[maybe_unused]] const __grid_constant__ Outputs outputs, const std::byte* x, std::byte* out_tiles, float4* chain_sums, Grid grid, int n_items) {
+__global__ void __launch_bounds__(kThreads, blocks_of_sm<Unit>(kEnd, kTokens)) gemm_kernel(const __grid_constant__ GemmParts parts, [[maybe_unused]] const __grid_constant__ Outputs outputs, const std::byte* x, std::byte* out_tiles, float4* chain_sums, Grid grid, int n_items) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kBoxTokens = blocks::kBoxTokens<kTokens>, kBoxBytes = blocks::kBoxBytes<kTokens>;
   constexpr int kDepth = kStages<Unit, kEnd, kTokens>, kInputBytes = kTokens * 128, kCluster = kClusterOf<Unit>;
@@ -125,7 +119,7 @@ __global__ void __launch_bounds__(kThreads, (kBlocksOfSm<Unit, kEnd, kTokens>)) 
   };
 
   if (group == kConsumers) {
-    shrink_registers<kBlocksOfSm<Unit, kEnd, kTokens> == 2 ? 32 : kScaled ? 24 : 40>();
+    shrink_registers<blocks_of_sm<Unit>(kEnd, kTokens) == 2 ? 32 : kScaled ? 24 : 40>();
     // The first warp has the tokens, the others the weights, which wait for nobody.
     if (lane == 0) {
       const int worker = warp % 4;
@@ -180,7 +174,7 @@ __global__ void __launch_bounds__(kThreads, (kBlocksOfSm<Unit, kEnd, kTokens>)) 
       }
     }
   } else {
-    grow_registers<kBlocksOfSm<Unit, kEnd, kTokens> == 2 ? 104 : kScaled ? 240 : 232>();
+    grow_registers<blocks_of_sm<Unit>(kEnd, kTokens) == 2 ? 104 : kScaled ? 240 : 232>();
     const int g = lane / 4, q = lane % 4;
     std::byte* end = weights + kDepth * kWeightBytes<Unit>;                  // what is swapped, or leaves
     if (kEnd == GemmEnd::rows) end += -shared_address(end) & 1023;
@@ -385,10 +379,11 @@ void launch(const GemmCall& call, const Launch& l) {
       map_outputs(*map, adds ? parts.residual.x : part.out, call.grid.n_tokens, part.rows, adds ? parts.residual.stride : part.out_stride, n);          // as gemm_takes() has tried
   }
   const auto kernel = gemm_kernel<Unit, kEnd, kTokens>;
-  constexpr int kBytes = kSharedBytes<Unit, kEnd, kTokens>;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   const int n_places = (call.grid.n_row_blocks + kCluster - 1) / kCluster * call.grid.n_token_blocks, n_items = kEnd == GemmEnd::chains ? kChains * n_places : n_places;
-  launch_kernel_as({.cluster = kCluster}, kernel, std::min(n_items, kBlocksOfSm<Unit, kEnd, kTokens> * l.n_sms / kCluster) * kCluster, kThreads, kBytes, l.stream, parts, outputs, call.x, call.out_tiles, call.chain_sums, call.grid, n_items);
+  constexpr int kBytes = kSharedBytes<Unit, kEnd, kTokens>, kBytesAlone = std::max(kBytes, kRoomForOne);
+  const int n_beside = blocks_of_sm<Unit>(kEnd, kTokens, n_items, l.n_sms);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytesAlone);
+  launch_kernel_as({.cluster = kCluster}, kernel, std::min(n_items, n_beside * l.n_sms / kCluster) * kCluster, kThreads, n_beside == 1 ? kBytesAlone : kBytes, l.stream, parts, outputs, call.x, call.out_tiles, call.chain_sums, call.grid, n_items);
 }
 
 template <class Unit, int kTokens>
