@@ -16,7 +16,7 @@ template <class Unit, int kTokens>
 struct ScaledSums {
   static constexpr int kSteps = Unit::kScales, kEach = 4 / kSteps;           // operands of a scale
   float sums[kTokens / 2];
-  uint32_t a[4][4];
+  uint32_t a[2][2][4];                       // two operands for each half of the inputs
 
   // leave(): the unit and the tokens have been read.
   template <class AwaitTurn, class GiveTurn, class Leave>
@@ -28,7 +28,7 @@ struct ScaledSums {
       await_turn();
       wgmma_fence();
 #pragma unroll
-      for (int t = s * kEach; t < (s + 1) * kEach; ++t) wgmma(sums, a[t], b + 2 * t, t == s * kEach);
+      for (int t = s * kEach; t < (s + 1) * kEach; ++t) wgmma(sums, a[t / 2][t % 2], b + 2 * t, t == s * kEach);
       wgmma_commit();
       give_turn();
       Operands<Unit>::load_scale(low, high, unit, lane, s);
@@ -41,11 +41,11 @@ struct ScaledSums {
     }
     if constexpr (Unit::kMinimums) {                                          // sums of activations: of the first 32 inputs with row g, of the others with row g + 8
 #pragma unroll
-      for (int i = 0; i < 8; ++i) a[i / 4][i % 4] = Unit::ones(i / 4 * 2, i % 4);
+      for (int i = 0; i < 8; ++i) a[i / 4][0][i % 4] = Unit::ones(i / 4 * 2, i % 4);
       await_turn();
       wgmma_fence();
 #pragma unroll
-      for (int t = 0; t < 4; ++t) wgmma(sums, a[t / 2], b + 2 * t, t == 0);
+      for (int t = 0; t < 4; ++t) wgmma(sums, a[t / 2][0], b + 2 * t, t == 0);
       wgmma_commit();
       give_turn();
       float of_low[2], of_high[2];
@@ -64,12 +64,8 @@ struct ScaledSums {
 
  private:
   __device__ void load(const std::byte* unit, int lane, int s) {
-    if constexpr (kSteps == 2) {
-      Operands<Unit>::load(*reinterpret_cast<uint32_t(*)[2][4]>(a[2 * s]), unit, lane, s);
-    } else {
-      Operands<Unit>::load(*reinterpret_cast<uint32_t(*)[2][4]>(a[0]), unit, lane, 0);
-      Operands<Unit>::load(*reinterpret_cast<uint32_t(*)[2][4]>(a[2]), unit, lane, 1);
-    }
+    Operands<Unit>::load(a[s], unit, lane, s);
+    if constexpr (kSteps == 1) Operands<Unit>::load(a[1], unit, lane, 1);
   }
 };
 
