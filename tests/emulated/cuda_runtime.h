@@ -108,6 +108,20 @@ inline bool __any_sync(unsigned, bool v) {
   return std::any_of(brought, brought + 32, [](uint64_t b) { return b != 0; });
 }
 
+inline unsigned __ballot_sync(unsigned, bool v) {
+  const uint64_t* const brought = ridge::emulated::exchange(v);
+  unsigned lanes = 0;
+  for (int i = 0; i < 32; ++i) lanes |= unsigned(brought[i] != 0) << i;
+  return lanes;
+}
+inline unsigned __reduce_max_sync(unsigned, unsigned v) {
+  const uint64_t* const brought = ridge::emulated::exchange(v);
+  return unsigned(*std::max_element(brought, brought + 32));
+}
+inline int __popc(unsigned v) { return std::popcount(v); }
+inline int __clz(int v) { return std::countl_zero(unsigned(v)); }
+inline int __ffs(unsigned v) { return v == 0 ? 0 : std::countr_zero(v) + 1; }
+
 template <class T>
 T __ldcg(const T* p) { return *p; }
 template <class T>
@@ -130,6 +144,7 @@ inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __frcp_rn(float v) { return 1.0f / v; }
 
 template <class T>
 T atomicAdd(T* p, T v) { const T was = *p; *p = was + v; return was; }

@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads, 2) batch_rows_kernel(const __grid_co
                                                                  const __grid_constant__ Lanes lanes, const __grid_constant__ StepView step, int share, [[maybe_unused]] Mark mark) {
   using L = Layout<T, kDim>;
   constexpr int kDepth = L::kDepth, kRowBytes = L::kRowBytes, kPieceBytes = L::kPieceBytes, kChunks = kRowBytes / 16, kAtOnce = 32 / kChunks;
-  extern __shared__ __align__(1024) std::byte memory[];
+  RIDGE_DYNAMIC_SHARED(memory, 1024);
   start_dependents();
   const int kv_head = blockIdx.x, row = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   const StepSeq& seq = step.seqs[kRotates ? row : step.seq_of[row]];             // one trip to memory less before pages can be looked up, where every sequence has one row

@@ -56,7 +56,7 @@ template <class T, int kDim>
 __global__ void __launch_bounds__(kWarps<kDim> * 32, kIsFp8<T> ? (kDim > 128 ? 4 : 12) : 0)
     few_rows_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ StepView step, float* partial, int first, bool all) {
   constexpr int kRowBytes = kRowBytesOf<T, kDim>, kPieceBytes = kPiece * kRowBytes, kChunks = kRowBytes / 16, kOwnDims = kDim / kWarps<kDim>, kOwnPairs = kPiece / 16 / kWarps<kDim>;
-  extern __shared__ __align__(1024) std::byte pieces[];
+  RIDGE_DYNAMIC_SHARED(pieces, 1024);
   follow();
   const int tile = blockIdx.x, kv_head = blockIdx.y, warp = kWarps<kDim> > 1 ? threadIdx.x / 32 : 0, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   [[maybe_unused]] float* const scales = reinterpret_cast<float*>(pieces + kScalesAt<T, kDim>) + warp * 2 * kFlashTile;

@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_rows_kernel(const __grid_con
                                                                const __grid_constant__ PageMaps maps, Tiles out_tiles, int n_blocks, int heads_a_block) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kDepth = kStages<T, kDim>;
-  extern __shared__ std::byte raw_shared[];
+  RIDGE_DYNAMIC_SHARED(raw_shared, 1);
   __shared__ Barrier full[kDepth], empty[kDepth], codes_full[kCodeSlots];
   std::byte* tiles = raw_shared + (-shared_address(raw_shared) & 1023);
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;     // the compiler sees that lanes agree

@@ -31,9 +31,13 @@ template <class T, int kDim>
 constexpr int kRowBytesOf = (kIsFp8<T> ? 1 : 2) * kDim;                      // a position of a head
 
 __device__ inline float exp2_fast(float x) {
+#if defined(__CUDA_ARCH__)
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+#else
+  return exp2f(x);
+#endif
 }
 
 template <class T>

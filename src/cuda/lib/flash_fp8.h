@@ -19,8 +19,13 @@ namespace ridge::cuda {
 // exponent and mantissa are its value times 2^-8, subnormals included.
 template <uint32_t kBytes>
 __device__ inline uint32_t widened(uint32_t codes) {
+#if defined(__CUDA_ARCH__)
   uint32_t extended;
   asm("prmt.b32 %0, %1, 0, %2;" : "=r"(extended) : "r"(codes), "n"(kBytes));
+#else
+  const auto both = [&](uint32_t byte) { return uint32_t(int32_t(codes << (24 - 8 * byte)) >> 24) & 0xFFFFu; };
+  const uint32_t extended = both(kBytes & 7) | both(kBytes >> 8 & 7) << 16;
+#endif
   const uint32_t bits = extended << 7 & 0xBF80BF80u, factor = 0x5C005C00u;   // 2^8
   const __half2 v = __hmul2(*reinterpret_cast<const __half2*>(&bits), *reinterpret_cast<const __half2*>(&factor));
   return *reinterpret_cast<const uint32_t*>(&v);
@@ -43,9 +48,13 @@ __device__ inline void widen_transposed(uint32_t& even, uint32_t& odd, uint32_t 
 }
 
 __device__ inline uint32_t pack_query(float low, float high) {
+#if defined(__CUDA_ARCH__)
   uint32_t v;
   asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
   return v;
+#else
+  return pack<__half>(fminf(fmaxf(low, -65504.0f), 65504.0f), fminf(fmaxf(high, -65504.0f), 65504.0f));
+#endif
 }
 // Where dimension d of a query lies in the order of above.
 __device__ inline int fp8_query_place(int d) { return d / 16 * 16 + d % 4 / 2 * 8 + d % 16 / 4 * 2 + d % 2; }

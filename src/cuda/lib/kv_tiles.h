@@ -55,13 +55,13 @@ struct Ring {
   __device__ void await_empty() const { await(&empty[stage], phase ^ 1); }
 };
 
-// A tile of which all positions are seen, by one warp: all that its pages hold.
+// A tile of which all positions are seen, by one warp: all that its pages hold. The others go on without waiting: a warp that fills nothing may look at a stage when it has been left twice, and then wait for ever.
 template <int kDim, int kDepth>
 __device__ void copy_whole_tile(Ring<kDepth>& ring, const PageMaps& maps, const HeadPages& head, int32_t page, int lane, bool copies) {
   const int page_size = head.kv.page_size;
   for (int plane = 0; plane < 2; ++plane) {
-    ring.await_empty();
     if (copies) {
+      ring.await_empty();
       Barrier* const full = &ring.full[ring.stage];
       if (lane == 0) arrive_expecting(full, kKvBytes<kDim>);
 #pragma unroll 1
@@ -78,7 +78,7 @@ __device__ void copy_whole_tile(Ring<kDepth>& ring, const PageMaps& maps, const 
   }
 }
 
-// A tile of which some positions are not seen. Both planes are on their way before one is waited for, unless the ring has room for no more than them: there V waits for
+// A tile of which some positions are not seen, by all warps, which meet where the one for whole tiles has come to. Both planes are on their way before one is waited for, unless the ring has room for no more than them: there V waits for
 // those who cannot go on without K.
 template <int kDim, int kDepth>
 __device__ void copy_part_of_tile(Ring<kDepth>& ring, const Segment& s, int tile, const HeadPages& head, int32_t page) {
@@ -92,6 +92,7 @@ __device__ void copy_part_of_tile(Ring<kDepth>& ring, const Segment& s, int tile
     sync_threads_of(kCopierBarrier, 128);
     if (thread == 0) arrive(full);
   };
+  sync_threads_of(kCopierBarrier, 128);
   for (int plane = 0; plane < 2; ++plane) {
     ring.await_empty();
     full[plane] = &ring.full[ring.stage];

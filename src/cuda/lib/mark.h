@@ -9,9 +9,11 @@ namespace ridge::cuda {
 
 struct Mark { int32_t* at; int32_t op; };    // at: null where nobody asks
 
-#if defined(__CUDACC__)                      // the backend itself is compiled by the host's compiler
-__device__ inline void leave(const Mark& mark) {
+#if defined(__CUDACC__) || defined(RIDGE_EMULATED)      // the backend itself is compiled by the host's compiler
+__device__ inline void leave([[maybe_unused]] const Mark& mark) {
+#if defined(__CUDA_ARCH__)
   if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && mark.at) asm volatile("st.relaxed.sys.global.s32 [%0], %1;" ::"l"(mark.at), "r"(mark.op) : "memory");
+#endif
 }
 #endif
 

@@ -2,12 +2,14 @@
 #pragma once
 #define sync_threads_of ptx_sync_threads_of
 #define copy_chunk ptx_copy_chunk
+#define copy_part_of_chunk ptx_copy_part_of_chunk
 #define commit_chunks ptx_commit_chunks
 #define await_chunks ptx_await_chunks
 #define arrive_with ptx_arrive_with
 #include "../../../../src/cuda/lib/async_copy.h"
 #undef sync_threads_of
 #undef copy_chunk
+#undef copy_part_of_chunk
 #undef commit_chunks
 #undef await_chunks
 #undef arrive_with
@@ -94,19 +96,25 @@ inline void meet(Barrier*, int id, int n_threads) { sync_threads_of(id, n_thread
 inline uint64_t read_once() { return 0; }
 inline void copy_bulk(void* to, const void* from, int n_bytes, Barrier* b, uint64_t) { copy_bulk(to, from, n_bytes, b); }
 // A thread's chunks, by groups; they come when it waits for them.
-inline std::vector<std::vector<std::pair<void*, const void*>>>& chunks() {
-  static std::map<int, std::vector<std::vector<std::pair<void*, const void*>>>> of_thread;
+struct Chunk { void* to; const void* from; int n_bytes; };      // then zeros
+inline std::vector<std::vector<Chunk>>& chunks() {
+  static std::map<int, std::vector<std::vector<Chunk>>> of_thread;
   auto& groups = of_thread[emulated::this_thread()];
   if (groups.empty()) groups.emplace_back();
   return groups;
 }
-inline void copy_chunk(void* to, const void* from) { chunks().back().push_back({to, from}); }
+inline void copy_part_of_chunk(void* to, const void* from, int n_bytes) { chunks().back().push_back({to, from, n_bytes}); }
+inline void copy_chunk(void* to, const void* from) { copy_part_of_chunk(to, from, 16); }
+inline void copy_chunk(void* to, const void* from, bool valid) { copy_part_of_chunk(to, from, valid ? 16 : 0); }
 inline void commit_chunks() { chunks().emplace_back(); }
 template <int kPending>
 void await_chunks() {
   auto& groups = chunks();
   while (groups.size() > size_t(kPending) + 1) {
-    for (const auto& [to, from] : groups.front()) std::memcpy(to, from, 16);
+    for (const Chunk& c : groups.front()) {
+      std::memset(c.to, 0, 16);
+      if (c.n_bytes > 0) std::memcpy(c.to, c.from, size_t(c.n_bytes));
+    }
     groups.erase(groups.begin());
   }
 }

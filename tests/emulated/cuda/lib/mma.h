@@ -8,10 +8,11 @@
 
 namespace ridge::cuda {
 
-inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+template <class Number>
+void multiply_warp(float* d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const Number& number_of) {
   const uint32_t g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
   float rows[2][16], columns[2][16];
-  const auto number = [](uint64_t brought, int i) { return bf16_to_f32(uint16_t(brought >> (16 * i))); };
+  const auto number = [&](uint64_t brought, int i) { return number_of(uint16_t(brought >> (16 * i))); };
   for (int half = 0; half < 2; ++half) {
     const uint64_t* const brought = emulated::exchange(uint64_t{a[2 * half + 1]} << 32 | a[2 * half]);
     for (uint32_t of = 0; of < 4; ++of)
@@ -27,11 +28,15 @@ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
     for (int k = 0; k < 16; ++k) d[j] += rows[j / 2][k] * columns[j % 2][k];
 }
 
+inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) { multiply_warp(d, a, b0, b1, bf16_to_f32); }
+
 template <bool kTransposed>
 void load_four_matrices(uint32_t (&v)[4], const void* row) {
-  static_assert(!kTransposed, "not needed so far");
   const uint64_t* const brought = emulated::exchange(reinterpret_cast<uintptr_t>(row));
-  for (uint32_t i = 0; i < 4; ++i) v[i] = reinterpret_cast<const uint32_t*>(brought[8 * i + threadIdx.x % 32 / 4])[threadIdx.x % 4];
+  const uint32_t g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+  for (uint32_t i = 0; i < 4; ++i)
+    if constexpr (kTransposed) v[i] = reinterpret_cast<const uint16_t*>(brought[8 * i + 2 * q])[g] | uint32_t{reinterpret_cast<const uint16_t*>(brought[8 * i + 2 * q + 1])[g]} << 16;
+    else v[i] = reinterpret_cast<const uint32_t*>(brought[8 * i + g])[q];
 }
 
 }  // namespace ridge::cuda

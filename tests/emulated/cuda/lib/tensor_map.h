@@ -1,17 +1,42 @@
-// Boxes of outputs by the tensor copy engine (src/cuda/lib/tensor_map.h).
+// Boxes of outputs, and of K and V, by the tensor copy engine (src/cuda/lib/tensor_map.h).
 #pragma once
+#include "backend/kv_spec.h"
 #include "cuda/lib/async_copy.h"
 #include "cuda/lib/wgmma.h"
 
-struct CUtensorMap { float* data; int64_t rows, cols, stride; int n_rows; };
+struct CUtensorMap {
+  float* data;                               // of outputs
+  int64_t rows, cols, stride;
+  int n_rows;
+  const std::byte* pages = nullptr;          // of a plane
+  int64_t page_bytes = 0, row_bytes = 0;
+  int page_size = 0;
+};
 
 namespace ridge::cuda {
 
 inline bool map_outputs(CUtensorMap& map, float* data, int64_t rows, int64_t cols, int64_t stride, int n_rows) {
-  map = {data, rows, cols, stride, n_rows};
+  map = {.data = data, .rows = rows, .cols = cols, .stride = stride, .n_rows = n_rows};
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
 }
+inline bool map_plane(CUtensorMap& map, const KvRef& kv, int plane) {
+  map = {.data = nullptr, .rows = 0, .cols = 0, .stride = 0, .n_rows = 0, .pages = kv.base + kv.offsets[size_t(plane)], .page_bytes = kv.page_bytes, .row_bytes = 2 * kv.planes[size_t(plane)].head_dim, .page_size = kv.page_size};
+  return true;
+}
 inline void prefetch_map(const CUtensorMap&) {}
+
+inline void copy_box(void* to, const CUtensorMap& map, int first, int row, int page, Barrier* b) {
+  CHECK_EQ(__cvta_generic_to_shared(to) % 1024, 0u);
+  const std::byte* const from = map.pages + page * map.page_bytes + row * map.row_bytes + 2 * first;
+  emulated::later(
+      [](const uint64_t (&with)[4]) {
+        const CUtensorMap& m = *reinterpret_cast<const CUtensorMap*>(with[2]);
+        for (int r = 0; r < m.page_size; ++r)
+          for (int c = 0; c < 8; ++c) std::memcpy(reinterpret_cast<std::byte*>(with[0]) + swizzled(r, c), reinterpret_cast<const std::byte*>(with[1]) + r * m.row_bytes + 16 * c, 16);
+        change(reinterpret_cast<Barrier*>(with[3]), 0, -int64_t{m.page_size} * 128);
+      },
+      {reinterpret_cast<uintptr_t>(to), reinterpret_cast<uintptr_t>(from), reinterpret_cast<uintptr_t>(&map), reinterpret_cast<uintptr_t>(b)});
+}
 
 template <bool kAdds>
 void leave_as_box(const CUtensorMap& map, int first, int row, const void* from) {

@@ -1,0 +1,161 @@
+// Attention on the tensor cores, run on the host: its kernels give each other's bits, those of a plain computation but for the rounding of queries and weights.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cuda/kernels/flash.h"
+#include "emulated/matmul.h"
+#include "formats/kv_fp8.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int kHeads = 6, kKvHeads = 2, kPageSize = 32;
+
+// Sequences with K and V of all their positions in pages of their own, in no order, and a step with the last rows of each.
+struct Sequences {
+  struct Of { int n_context, n_rows; };
+  Sequences(FormatId format, int dim, std::vector<Of> all, std::mt19937& rng) : format_(format), dim_(dim) {
+    int n_pages = 1;                                                           // page 0 is nobody's
+    std::vector<int32_t> free;
+    for (const Of& s : all) n_pages += (s.n_context + kPageSize - 1) / kPageSize;
+    for (int i = 1; i < n_pages; ++i) free.push_back(i);
+    std::shuffle(free.begin(), free.end(), rng);
+    const bool fp8 = format == FormatId::fp8_e4m3;
+    const int64_t plane_bytes = int64_t{kKvHeads} * kPageSize * (fp8 ? dim + 4 : 2 * dim);
+    memory_ = std::make_unique<Aligned>(n_pages * 2 * plane_bytes);
+    kv = {.base = memory_->at, .page_bytes = 2 * plane_bytes, .offsets = {0, plane_bytes}, .page_size = kPageSize};
+    kv.planes[0] = kv.planes[1] = {.n_heads = kKvHeads, .head_dim = dim, .format = format};
+    std::normal_distribution<float> normal;
+    for (const Of& s : all) {
+      StepSeq seq{.first_row = int(positions.size()), .n_rows = s.n_rows, .n_context = s.n_context, .first_page = {int(pages.size())}};
+      const int index = int(seqs.size());
+      seqs.push_back(seq);
+      for (int i = 0; i < s.n_rows; ++i) positions.push_back(s.n_context - s.n_rows + i), seq_of.push_back(index);
+      for (int p = 0; p < s.n_context; p += kPageSize) pages.push_back(free.back()), free.pop_back();
+      for (int plane = 0; plane < 2; ++plane)
+        for (int head = 0; head < kKvHeads; ++head)
+          for (int p = 0; p < s.n_context; ++p) {
+            std::vector<float> x(static_cast<size_t>(dim));
+            for (float& v : x) v = normal(rng) * (fp8 && p % 7 == 0 ? 3.0f : 1.0f);
+            put(plane, index, head, p, x);
+          }
+    }
+    max_context = 0;
+    for (const Of& s : all) max_context = std::max(max_context, s.n_context);
+  }
+  StepView step() const { return {.positions = positions.data(), .seq_of = seq_of.data(), .pages = pages.data(), .seqs = seqs.data()}; }
+  int32_t page(int seq, int position) const { return pages[size_t(seqs[size_t(seq)].first_page[0] + position / kPageSize)]; }
+  std::byte* entry(int plane, int seq, int head, int position, int bytes) const { return kv.plane(plane, page(seq, position)) + int64_t{head * kPageSize + position % kPageSize} * bytes; }
+  void put(int plane, int seq, int head, int position, const std::vector<float>& x) {
+    if (format_ == FormatId::fp8_e4m3) {
+      uint8_t* const codes = reinterpret_cast<uint8_t*>(entry(plane, seq, head, position, dim_));
+      reinterpret_cast<float*>(kv.scales(plane, page(seq, position)))[head * kPageSize + position % kPageSize] = encode_kv_fp8(codes, x.data(), dim_);
+    } else {
+      uint16_t* const to = reinterpret_cast<uint16_t*>(entry(plane, seq, head, position, 2 * dim_));
+      for (int i = 0; i < dim_; ++i) to[i] = format_ == FormatId::f16 ? f32_to_f16(x[size_t(i)]) : f32_to_bf16(x[size_t(i)]);
+    }
+  }
+  std::vector<float> get(int plane, int seq, int head, int position) const {
+    std::vector<float> x(static_cast<size_t>(dim_));
+    if (format_ == FormatId::fp8_e4m3) {
+      const float scale = reinterpret_cast<const float*>(kv.scales(plane, page(seq, position)))[head * kPageSize + position % kPageSize];
+      decode_kv_fp8(x.data(), reinterpret_cast<const uint8_t*>(entry(plane, seq, head, position, dim_)), scale, dim_);
+    } else {
+      const uint16_t* const from = reinterpret_cast<const uint16_t*>(entry(plane, seq, head, position, 2 * dim_));
+      for (int i = 0; i < dim_; ++i) x[size_t(i)] = format_ == FormatId::f16 ? f16_to_f32(from[i]) : bf16_to_f32(from[i]);
+    }
+    return x;
+  }
+  KvRef kv;
+  std::vector<int32_t> positions, seq_of, pages;
+  std::vector<StepSeq> seqs;
+  int max_context;
+
+ private:
+  FormatId format_;
+  int dim_;
+  std::unique_ptr<Aligned> memory_;
+};
+
+// One head of a row, in double.
+std::vector<double> attended(const Sequences& all, const PagedAttention& op, int row, int head, const float* sinks) {
+  const int seq = all.seq_of[size_t(row)], position = all.positions[size_t(row)], from = op.window > 0 ? std::max(0, position - op.window + 1) : 0, kv_head = head / (kHeads / kKvHeads);
+  const float* const q = reinterpret_cast<const float*>(op.q.data + row * op.q.stride) + head * op.head_dim;
+  std::vector<double> scores, out(size_t(op.head_dim), 0.0);
+  double top = sinks ? double(sinks[head]) : -1e30, sum = 0;
+  for (int p = from; p <= position; ++p) {
+    const std::vector<float> key = all.get(0, seq, kv_head, p);
+    double s = 0;
+    for (int i = 0; i < op.head_dim; ++i) s += double(q[i]) * double(key[size_t(i)]);
+    s *= double(op.scale);
+    if (op.softcap > 0) s = double(op.softcap) * std::tanh(s / double(op.softcap));
+    scores.push_back(s), top = std::max(top, s);
+  }
+  if (sinks) sum = std::exp(double(sinks[head]) - top);
+  for (int p = from; p <= position; ++p) {
+    const double weight = std::exp(scores[size_t(p - from)] - top);
+    const std::vector<float> value = all.get(1, seq, kv_head, p);
+    sum += weight;
+    for (int i = 0; i < op.head_dim; ++i) out[size_t(i)] += weight * double(value[size_t(i)]);
+  }
+  for (double& v : out) v /= sum;
+  return out;
+}
+
+struct Form { const char* name; FormatId format; int dim; };
+// By the kernels for few rows and for a batch, and by that for prompts where there are many.
+void expect_bits(const Form& form, bool bounded, std::vector<Sequences::Of> of, std::mt19937& rng) {
+  const std::string what = std::string(form.name) + (bounded ? ", bounded" : "");
+  const Sequences all(form.format, form.dim, std::move(of), rng);
+  const int n = int(all.positions.size()), width = kHeads * form.dim;
+  Rows q = random_rows(n, width, rng), first(n, width), sinks = random_rows(1, kHeads, rng);
+  PagedAttention op{.out = first.tensor, .q = q.tensor, .kv = all.kv, .n_heads = kHeads, .n_kv_heads = kKvHeads, .head_dim = form.dim, .v_dim = form.dim, .scale = 1 / std::sqrt(float(form.dim))};
+  if (bounded) op.window = 150, op.softcap = 3, op.sinks = sinks.tensor;          // a cap is above most scores
+  ASSERT_TRUE(flash_supports(op));
+  Machine machine;
+  machine.launch.step = all.step();
+  machine.launch.max_context = all.max_context;
+  machine.launch.n_few_rows = n;
+  std::vector<float> scratch(size_t(flash_scratch_needed(op, machine.launch) / 4));
+  machine.launch.attention_scratch = scratch.data();
+
+  machine.launch.compute_capability = 80;                                          // no kernel for prompts
+  flash_attention(op, {}, machine.launch);
+  machine.launch.compute_capability = 90;
+  for (int row = 0; row < n; ++row)
+    for (int head = row % 2; head < kHeads; head += 2) {
+      const std::vector<double> wanted = attended(all, op, row, head, bounded ? sinks.row(0) : nullptr);
+      for (int i = 0; i < form.dim; ++i)
+        ASSERT_NEAR(first.row(row)[head * form.dim + i], wanted[size_t(i)], form.format == FormatId::fp8_e4m3 ? 0.05 : 0.03) << what << ", row " << row << ", head " << head << ", number " << i;
+    }
+  const auto expect_as_first = [&](const std::string& how, const auto& run) {
+    Rows out(n, width);
+    op.out = out.tensor;
+    run();
+    for (int i = 0; i < n * width; ++i) ASSERT_EQ(out.row(0)[i], first.row(0)[i]) << what << how << ", row " << i / width << ", number " << i % width;
+  };
+  expect_as_first(", in a batch", [&] { batch_attention(op, Lanes{}, machine.launch); });
+  if (!flash_many_rows_supports(op, machine.launch)) return;
+  machine.launch.n_few_rows = 0;
+  for (const StepSeq& s : all.seqs) machine.launch.n_few_rows += s.n_rows < kFlashManyRows ? s.n_rows : 0;
+  expect_as_first(", as prompts", [&] { flash_attention(op, {}, machine.launch); });
+}
+
+constexpr Form kForms[] = {{"bf16", FormatId::bf16, 128}, {"f16, heads of 64", FormatId::f16, 64}, {"fp8", FormatId::fp8_e4m3, 128}, {"fp8, heads of 64", FormatId::fp8_e4m3, 64}, {"bf16, heads of 256", FormatId::bf16, 256}};
+
+TEST(Attention, OfABatchIsThatOfFewRows) {
+  std::mt19937 rng(4);
+  for (const Form& form : kForms)
+    for (const bool bounded : {false, true}) expect_bits(form, bounded, {{1, 1}, {128, 1}, {129, 3}, {300, 1}, {700, 1}}, rng);
+}
+
+// A prompt that begins, one that goes on, and rows of a sequence with few.
+TEST(Attention, OfPromptsIsThatOfFewRows) {
+  std::mt19937 rng(5);
+  for (const Form& form : kForms)
+    for (const bool bounded : {false, true}) expect_bits(form, bounded, {{30, 30}, {200, 3}, {420, 17}}, rng);
+}
+
+}  // namespace
+}  // namespace ridge::cuda
