@@ -157,5 +157,83 @@ TEST(Attention, OfPromptsIsThatOfFewRows) {
     for (const bool bounded : {false, true}) expect_bits(form, bounded, {{30, 30}, {200, 3}, {420, 17}}, rng);
 }
 
+// Heads as projections leave them: normed, rotated and stored by a kernel of their own, or on the way into attention of a batch.
+TEST(Attention, OfABatchRotatesAndStores) {
+  std::mt19937 rng(6);
+  for (const Form& form : kForms)
+    for (const bool normed : {false, true}) {
+      const std::string what = std::string(form.name) + (normed ? ", normed" : "");
+      const std::vector<Sequences::Of> of = {{1, 1}, {128, 1}, {129, 1}, {300, 1}, {700, 1}};
+      std::mt19937 again = rng;
+      Sequences apart(form.format, form.dim, of, rng), at_once(form.format, form.dim, of, again);
+      const int n = int(of.size());
+      Rows q = random_rows(n, kHeads * form.dim, rng), k = random_rows(n, kKvHeads * form.dim, rng), v = random_rows(n, kKvHeads * form.dim, rng), angles(n, form.dim), out(n, kHeads * form.dim), by_batch(n, kHeads * form.dim);
+      Rows q_weight = random_rows(1, form.dim, rng), k_weight = random_rows(1, form.dim, rng);
+      for (int t = 0; t < n; ++t)
+        for (int i = 0; i < form.dim / 2; ++i) angles.row(t)[i] = std::cos(float(t + i)), angles.row(t)[form.dim / 2 + i] = std::sin(float(t + i));
+      const auto run = [&](Sequences& all, Rows& to, bool on_the_way) {
+        Rows queries(n, kHeads * form.dim), keys(n, kKvHeads * form.dim);
+        std::memcpy(queries.row(0), q.row(0), size_t(q.memory.n)), std::memcpy(keys.row(0), k.row(0), size_t(k.memory.n));
+        const RopeStore rope{.q = queries.tensor, .k = keys.tensor, .v = v.tensor, .angles = angles.tensor, .n_heads = kHeads, .n_kv_heads = kKvHeads, .head_dim = form.dim, .v_dim = form.dim, .n_rot = form.dim, .kv = all.kv};
+        const HeadNorm q_norm{.x = queries.tensor, .weight = q_weight.tensor, .n_heads = kHeads, .eps = 1e-6f}, k_norm{.x = keys.tensor, .weight = k_weight.tensor, .n_heads = kKvHeads, .eps = 1e-6f};
+        const PagedAttention op{.out = to.tensor, .q = queries.tensor, .kv = all.kv, .n_heads = kHeads, .n_kv_heads = kKvHeads, .head_dim = form.dim, .v_dim = form.dim, .scale = 1 / std::sqrt(float(form.dim))};
+        Machine machine;
+        machine.launch.step = all.step();
+        machine.launch.max_context = all.max_context, machine.launch.n_few_rows = n, machine.launch.single_rows = true;
+        if (on_the_way) return batch_attention(op, rope, normed ? &q_norm : nullptr, normed ? &k_norm : nullptr, Lanes{}, machine.launch);
+        std::vector<float> scratch(size_t(flash_scratch_needed(op, machine.launch) / 4));
+        machine.launch.attention_scratch = scratch.data();
+        rope_store(rope, normed ? &q_norm : nullptr, normed ? &k_norm : nullptr, false, machine.launch);
+        flash_attention(op, {}, machine.launch);
+      };
+      run(apart, out, false);
+      run(at_once, by_batch, true);
+      for (int i = 0; i < n * kHeads * form.dim; ++i) ASSERT_EQ(by_batch.row(0)[i], out.row(0)[i]) << what << ", number " << i;
+      for (int seq = 0; seq < n; ++seq)
+        for (int plane = 0; plane < 2; ++plane)
+          for (int head = 0; head < kKvHeads; ++head) {
+            const int position = of[size_t(seq)].n_context - 1;
+            const std::vector<float> stored = apart.get(plane, seq, head, position);
+            ASSERT_EQ(at_once.get(plane, seq, head, position), stored) << what << ", sequence " << seq;
+            const float first = v.row(seq)[head * form.dim];
+            if (plane == 1) {
+              ASSERT_NEAR(stored[0], first, std::fabs(first) / 16 + 0.01) << what << ", sequence " << seq;
+            }
+          }
+    }
+}
+
+// Of many rows, with a ring of rows (sm_90) and without.
+TEST(Attention, HeadsOfPromptsRotateAlike) {
+  std::mt19937 rng(7);
+  for (const Form& form : kForms) {
+    if (form.dim > 128) continue;
+    const std::vector<Sequences::Of> of = {{70, 70}, {100, 3}};
+    std::mt19937 again = rng;
+    Sequences plain(form.format, form.dim, of, rng), staying(form.format, form.dim, of, again);
+    const int n = 73;
+    Rows q = random_rows(n, kHeads * form.dim, rng), k = random_rows(n, kKvHeads * form.dim, rng), v = random_rows(n, kKvHeads * form.dim, rng), angles = random_rows(n, form.dim, rng), weight = random_rows(1, form.dim, rng);
+    const auto run = [&](Sequences& all, int compute_capability) {
+      Rows queries(n, kHeads * form.dim), keys(n, kKvHeads * form.dim);
+      std::memcpy(queries.row(0), q.row(0), size_t(q.memory.n)), std::memcpy(keys.row(0), k.row(0), size_t(k.memory.n));
+      const RopeStore rope{.q = queries.tensor, .k = keys.tensor, .v = v.tensor, .angles = angles.tensor, .n_heads = kHeads, .n_kv_heads = kKvHeads, .head_dim = form.dim, .v_dim = form.dim, .n_rot = form.dim, .kv = all.kv};
+      const HeadNorm norm{.x = queries.tensor, .weight = weight.tensor, .n_heads = kHeads, .eps = 1e-6f};
+      Machine machine;
+      machine.launch.step = all.step();
+      machine.launch.compute_capability = compute_capability;
+      rope_store(rope, &norm, nullptr, false, machine.launch);
+      return queries;
+    };
+    Rows by_plain = run(plain, 80), by_staying = run(staying, 90);
+    expect_rows(by_staying, by_plain, form.name);
+    for (int row = 0; row < n; ++row)
+      for (int plane = 0; plane < 2; ++plane)
+        for (int head = 0; head < kKvHeads; ++head) {
+          const int seq = plain.seq_of[size_t(row)], position = plain.positions[size_t(row)];
+          ASSERT_EQ(staying.get(plane, seq, head, position), plain.get(plane, seq, head, position)) << form.name << ", row " << row;
+        }
+  }
+}
+
 }  // namespace
 }  // namespace ridge::cuda

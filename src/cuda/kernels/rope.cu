@@ -67,7 +67,8 @@ constexpr int kManyFrom = 65;                                               // t
 template <int kOwn, bool kFp8>
 __global__ void __launch_bounds__(kHeadsPerBlock * 32) rope_store_kernel(const __grid_constant__ RopeStore op, const __grid_constant__ NormOfHeads q_norm, const __grid_constant__ NormOfHeads k_norm,
                                                                        const __grid_constant__ StepView step, Mark mark) {
-  extern __shared__ float shared[];
+  RIDGE_DYNAMIC_SHARED(memory, 4);
+  float* const shared = reinterpret_cast<float*>(memory);
   start_dependents();
   const int t = blockIdx.x, lane = threadIdx.x % 32;
   const int unit = blockIdx.y * kHeadsPerBlock + threadIdx.x / 32;          // q heads, then k heads, then v heads
@@ -201,13 +202,12 @@ template <int kOwn, class T>
 __global__ void __launch_bounds__(kStayingWarps * 32, kStayingBlocks)
     rope_store_staying_kernel(const __grid_constant__ RopeStore op, const __grid_constant__ NormOfHeads q_norm, const __grid_constant__ NormOfHeads k_norm, const __grid_constant__ StepView step, Mark mark,
                               int n_stages, bool rounds_queries) {
-#if __CUDA_ARCH__ >= 900
+#if defined(RIDGE_SM90)
   constexpr int kDim = 32 * kOwn, kHalf = kOwn / 2;
-  extern __shared__ uint4 ring_memory[];
+  RIDGE_DYNAMIC_SHARED(ring, 16);
   __shared__ Barrier full[kStayingStages];
   start_dependents();
   const int lane = threadIdx.x % 32, n_heads = op.n_heads + 2 * op.n_kv_heads, stage_bytes = (n_heads + 1) * kDim * 4, stride = int(gridDim.x);
-  std::byte* const ring = reinterpret_cast<std::byte*>(ring_memory);
   int2* const places = reinterpret_cast<int2*>(ring + n_stages * stage_bytes);          // page, position in it
   const auto ask = [&](int stage, int t) {
     std::byte* to = ring + stage * stage_bytes;
