@@ -136,6 +136,10 @@ void expect_bits(const Form& form, bool bounded, std::vector<Sequences::Of> of, 
     for (int i = 0; i < n * width; ++i) ASSERT_EQ(out.row(0)[i], first.row(0)[i]) << what << how << ", row " << i / width << ", number " << i % width;
   };
   expect_as_first(", in a batch", [&] { batch_attention(op, Lanes{}, machine.launch); });
+  for (const int n_sms : {3, 60, 264}) {                                           // in blocks that walk over tiles; with one for each tile; of clusters that fold their own
+    machine.launch.n_sms = n_sms;
+    if (n <= kFewTokens) expect_as_first(", decoded on " + std::to_string(n_sms), [&] { decode_attention(op, Lanes{}, machine.launch); });
+  }
   if (!flash_many_rows_supports(op, machine.launch)) return;
   machine.launch.n_few_rows = 0;
   for (const StepSeq& s : all.seqs) machine.launch.n_few_rows += s.n_rows < kFlashManyRows ? s.n_rows : 0;
@@ -157,21 +161,22 @@ TEST(Attention, OfPromptsIsThatOfFewRows) {
     for (const bool bounded : {false, true}) expect_bits(form, bounded, {{30, 30}, {200, 3}, {420, 17}}, rng);
 }
 
-// Heads as projections leave them: normed, rotated and stored by a kernel of their own, or on the way into attention of a batch.
-TEST(Attention, OfABatchRotatesAndStores) {
+// Heads as projections leave them: normed, rotated and stored by a kernel of their own, or on the way into attention of a batch or of few.
+TEST(Attention, OfSingleRowsRotatesAndStores) {
   std::mt19937 rng(6);
   for (const Form& form : kForms)
     for (const bool normed : {false, true}) {
       const std::string what = std::string(form.name) + (normed ? ", normed" : "");
       const std::vector<Sequences::Of> of = {{1, 1}, {128, 1}, {129, 1}, {300, 1}, {700, 1}};
       std::mt19937 again = rng;
-      Sequences apart(form.format, form.dim, of, rng), at_once(form.format, form.dim, of, again);
+      Sequences apart(form.format, form.dim, of, rng);
       const int n = int(of.size());
-      Rows q = random_rows(n, kHeads * form.dim, rng), k = random_rows(n, kKvHeads * form.dim, rng), v = random_rows(n, kKvHeads * form.dim, rng), angles(n, form.dim), out(n, kHeads * form.dim), by_batch(n, kHeads * form.dim);
+      Rows q = random_rows(n, kHeads * form.dim, rng), k = random_rows(n, kKvHeads * form.dim, rng), v = random_rows(n, kKvHeads * form.dim, rng), angles(n, form.dim), out(n, kHeads * form.dim);
       Rows q_weight = random_rows(1, form.dim, rng), k_weight = random_rows(1, form.dim, rng);
       for (int t = 0; t < n; ++t)
         for (int i = 0; i < form.dim / 2; ++i) angles.row(t)[i] = std::cos(float(t + i)), angles.row(t)[form.dim / 2 + i] = std::sin(float(t + i));
-      const auto run = [&](Sequences& all, Rows& to, bool on_the_way) {
+      enum { by_themselves, batched, decoded };
+      const auto run = [&](Sequences& all, Rows& to, int way) {
         Rows queries(n, kHeads * form.dim), keys(n, kKvHeads * form.dim);
         std::memcpy(queries.row(0), q.row(0), size_t(q.memory.n)), std::memcpy(keys.row(0), k.row(0), size_t(k.memory.n));
         const RopeStore rope{.q = queries.tensor, .k = keys.tensor, .v = v.tensor, .angles = angles.tensor, .n_heads = kHeads, .n_kv_heads = kKvHeads, .head_dim = form.dim, .v_dim = form.dim, .n_rot = form.dim, .kv = all.kv};
@@ -180,26 +185,33 @@ TEST(Attention, OfABatchRotatesAndStores) {
         Machine machine;
         machine.launch.step = all.step();
         machine.launch.max_context = all.max_context, machine.launch.n_few_rows = n, machine.launch.single_rows = true;
-        if (on_the_way) return batch_attention(op, rope, normed ? &q_norm : nullptr, normed ? &k_norm : nullptr, Lanes{}, machine.launch);
+        machine.launch.n_sms = 264;
         std::vector<float> scratch(size_t(flash_scratch_needed(op, machine.launch) / 4));
         machine.launch.attention_scratch = scratch.data();
+        if (way == decoded) return decode_attention(op, rope, normed ? &q_norm : nullptr, normed ? &k_norm : nullptr, Lanes{}, machine.launch);
+        if (way == batched) return batch_attention(op, rope, normed ? &q_norm : nullptr, normed ? &k_norm : nullptr, Lanes{}, machine.launch);
         rope_store(rope, normed ? &q_norm : nullptr, normed ? &k_norm : nullptr, false, machine.launch);
         flash_attention(op, {}, machine.launch);
       };
-      run(apart, out, false);
-      run(at_once, by_batch, true);
-      for (int i = 0; i < n * kHeads * form.dim; ++i) ASSERT_EQ(by_batch.row(0)[i], out.row(0)[i]) << what << ", number " << i;
-      for (int seq = 0; seq < n; ++seq)
-        for (int plane = 0; plane < 2; ++plane)
-          for (int head = 0; head < kKvHeads; ++head) {
-            const int position = of[size_t(seq)].n_context - 1;
-            const std::vector<float> stored = apart.get(plane, seq, head, position);
-            ASSERT_EQ(at_once.get(plane, seq, head, position), stored) << what << ", sequence " << seq;
-            const float first = v.row(seq)[head * form.dim];
-            if (plane == 1) {
-              ASSERT_NEAR(stored[0], first, std::fabs(first) / 16 + 0.01) << what << ", sequence " << seq;
+      run(apart, out, by_themselves);
+      for (const int way : {batched, decoded}) {
+        std::mt19937 same = again;
+        Sequences at_once(form.format, form.dim, of, same);
+        Rows got(n, kHeads * form.dim);
+        run(at_once, got, way);
+        expect_rows(got, out, what + (way == decoded ? ", decoded" : ", batched"));
+        for (int seq = 0; seq < n; ++seq)
+          for (int plane = 0; plane < 2; ++plane)
+            for (int head = 0; head < kKvHeads; ++head) {
+              const int position = of[size_t(seq)].n_context - 1;
+              const std::vector<float> stored = apart.get(plane, seq, head, position);
+              ASSERT_EQ(at_once.get(plane, seq, head, position), stored) << what << ", sequence " << seq;
+              const float first = v.row(seq)[head * form.dim];
+              if (plane == 1) {
+                ASSERT_NEAR(stored[0], first, std::fabs(first) / 16 + 0.01) << what << ", sequence " << seq;
+              }
             }
-          }
+      }
     }
 }
 

@@ -175,6 +175,8 @@ struct cudaLaunchConfig_t {
 };
 template <class Kernel>
 cudaError_t cudaOccupancyMaxActiveClusters(int* n, Kernel*, const cudaLaunchConfig_t*) { return *n = 1, cudaSuccess; }
+template <class Kernel>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* n, Kernel*, int, int) { return *n = 1, cudaSuccess; }
 template <class... Params>
 void cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), Params... params) {
   int cluster = 1;

@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kHas == Has::one && kDim <= 128 ? kBesideThrea
                        [[maybe_unused]] int n_tiles, [[maybe_unused]] int n_folding, [[maybe_unused]] const __grid_constant__ Lanes lanes, [[maybe_unused]] Mark mark) {
   constexpr bool kFolds = kHas == Has::one_of_cluster;
   constexpr int kThreads = kWarps * 32, kRowBytes = kRowBytesOf<T, kDim>, kChunks = kRowBytes / 16, kQueryStride = 2 * kDim + 16;
-  extern __shared__ __align__(1024) std::byte memory[];
+  RIDGE_DYNAMIC_SHARED(memory, 1024);
   Shared<T, kDim>& s = *reinterpret_cast<Shared<T, kDim>*>(memory);
   [[maybe_unused]] SharedScales& scales = *reinterpret_cast<SharedScales*>(memory + sizeof(Shared<T, kDim>));
   start_dependents();
@@ -148,8 +148,8 @@ __global__ void __launch_bounds__(kHas == Has::one && kDim <= 128 ? kBesideThrea
   commit_chunks();
   if constexpr (kRotates) {
     if (const int d = 8 * int(threadIdx.x); d < kDim) {
-      if (rotation.q_norm.weight) asm volatile("prefetch.global.L2 [%0];" ::"l"(rotation.q_norm.weight + kv_head * share * rotation.q_norm.head_stride + d));
-      if (rotation.k_norm.weight) asm volatile("prefetch.global.L2 [%0];" ::"l"(rotation.k_norm.weight + kv_head * rotation.k_norm.head_stride + d));
+      if (rotation.q_norm.weight) prefetch_line(rotation.q_norm.weight + kv_head * share * rotation.q_norm.head_stride + d);
+      if (rotation.k_norm.weight) prefetch_line(rotation.k_norm.weight + kv_head * rotation.k_norm.head_stride + d);
     }
     for (int i = share * kQueryStride / 4 + threadIdx.x; i < 16 * kQueryStride / 4; i += kThreads) reinterpret_cast<uint32_t*>(s.queries)[i] = 0;
     leave(mark);

@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(32) fold_few_kernel(const __grid_constant__ Pa
 constexpr int kFoldThreads = 256;
 __global__ void __launch_bounds__(kFoldThreads) fold_many_kernel(const __grid_constant__ PagedAttention op, const __grid_constant__ Lanes lanes, const __grid_constant__ StepView step, const float* partial,
                                                                 int n_tiles) {
-  __shared__ __align__(16) float values[kFoldThreads][32];
+  alignas(16) __shared__ float values[kFoldThreads][32];
   __shared__ float2 factors[kFoldThreads];
   __shared__ float sums[kFoldThreads], tops[kFoldThreads / 32];
   start_dependents();

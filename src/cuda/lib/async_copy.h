@@ -43,6 +43,13 @@ __device__ inline void prefetch_bulk([[maybe_unused]] const void* from, [[maybe_
 #endif
 }
 
+// The line of `p`, as far as there.
+__device__ inline void prefetch_line([[maybe_unused]] const void* p) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
 // For what others read soon: it is the last to leave the second-level cache, whatever streams through it meanwhile.
 __device__ inline uint64_t read_again() {
   uint64_t policy;

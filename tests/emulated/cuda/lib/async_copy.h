@@ -6,6 +6,8 @@
 #define commit_chunks ptx_commit_chunks
 #define await_chunks ptx_await_chunks
 #define arrive_with ptx_arrive_with
+#define read_again ptx_read_again
+#define store_kept ptx_store_kept
 #include "../../../../src/cuda/lib/async_copy.h"
 #undef sync_threads_of
 #undef copy_chunk
@@ -13,6 +15,8 @@
 #undef commit_chunks
 #undef await_chunks
 #undef arrive_with
+#undef read_again
+#undef store_kept
 
 #include <cstring>
 #include <map>
@@ -94,6 +98,9 @@ inline void make_meeting(Barrier*, int) {}
 inline void meet(Barrier*, int id, int n_threads) { sync_threads_of(id, n_threads); }
 
 inline uint64_t read_once() { return 0; }
+inline uint64_t read_again() { return 0; }
+template <class T>
+void store_kept(float* p, const T& v, uint64_t) { std::memcpy(p, &v, sizeof v); }
 inline void copy_bulk(void* to, const void* from, int n_bytes, Barrier* b, uint64_t) { copy_bulk(to, from, n_bytes, b); }
 // A thread's chunks, by groups; they come when it waits for them.
 struct Chunk { void* to; const void* from; int n_bytes; };      // then zeros

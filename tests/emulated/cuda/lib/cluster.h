@@ -24,6 +24,8 @@ inline void await_cluster() { emulated::await_cluster(); }
 inline uint32_t address_in(uint32_t shared, int rank) { return shared | uint32_t(rank + 1) << 24; }
 inline std::byte* there(uint32_t address) { return emulated::shared_memory_of(int(address >> 24) - 1) + (address & 0xFFFFFF); }
 
+template <class T>
+void store_in(uint32_t to, const T& v) { std::memcpy(there(to), &v, sizeof v); }
 inline void send(uint32_t to, const float4& v, uint32_t barrier) {
   const auto two = [](float a, float b) { return uint64_t{std::bit_cast<uint32_t>(b)} << 32 | std::bit_cast<uint32_t>(a); };
   emulated::later(
