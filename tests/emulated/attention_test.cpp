@@ -104,13 +104,25 @@ std::vector<double> attended(const Sequences& all, const PagedAttention& op, int
 }
 
 struct Form { const char* name; FormatId format; int dim; };
+PagedAttention attention_of(const Form& form, const Tensor& out, const Tensor& q, const KvRef& kv) {
+  return {.out = out, .q = q, .kv = kv, .n_heads = kHeads, .n_kv_heads = kKvHeads, .head_dim = form.dim, .v_dim = form.dim, .scale = 1 / std::sqrt(float(form.dim))};
+}
+RopeStore rope_of(const Form& form, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& angles, const KvRef& kv) {
+  return {.q = q, .k = k, .v = v, .angles = angles, .n_heads = kHeads, .n_kv_heads = kKvHeads, .head_dim = form.dim, .v_dim = form.dim, .n_rot = form.dim, .kv = kv};
+}
+Rows copy_of(Rows& x) {
+  Rows copy(x.tensor.rows, x.tensor.cols);
+  std::memcpy(copy.row(0), x.row(0), size_t(x.memory.n));
+  return copy;
+}
+
 // By the kernels for few rows and for a batch, and by that for prompts where there are many.
 void expect_bits(const Form& form, bool bounded, std::vector<Sequences::Of> of, std::mt19937& rng) {
   const std::string what = std::string(form.name) + (bounded ? ", bounded" : "");
   const Sequences all(form.format, form.dim, std::move(of), rng);
   const int n = int(all.positions.size()), width = kHeads * form.dim;
   Rows q = random_rows(n, width, rng), first(n, width), sinks = random_rows(1, kHeads, rng);
-  PagedAttention op{.out = first.tensor, .q = q.tensor, .kv = all.kv, .n_heads = kHeads, .n_kv_heads = kKvHeads, .head_dim = form.dim, .v_dim = form.dim, .scale = 1 / std::sqrt(float(form.dim))};
+  PagedAttention op = attention_of(form, first.tensor, q.tensor, all.kv);
   if (bounded) op.window = 150, op.softcap = 3, op.sinks = sinks.tensor;          // a cap is above most scores
   ASSERT_TRUE(flash_supports(op));
   Machine machine;
@@ -140,7 +152,7 @@ void expect_bits(const Form& form, bool bounded, std::vector<Sequences::Of> of, 
     machine.launch.n_sms = n_sms;
     if (n <= kFewTokens) expect_as_first(", decoded on " + std::to_string(n_sms), [&] { decode_attention(op, Lanes{}, machine.launch); });
   }
-  if (!flash_many_rows_supports(op, machine.launch)) return;
+  ASSERT_TRUE(flash_many_rows_supports(op, machine.launch));
   machine.launch.n_few_rows = 0;
   for (const StepSeq& s : all.seqs) machine.launch.n_few_rows += s.n_rows < kFlashManyRows ? s.n_rows : 0;
   expect_as_first(", as prompts", [&] { flash_attention(op, {}, machine.launch); });
@@ -177,11 +189,10 @@ TEST(Attention, OfSingleRowsRotatesAndStores) {
         for (int i = 0; i < form.dim / 2; ++i) angles.row(t)[i] = std::cos(float(t + i)), angles.row(t)[form.dim / 2 + i] = std::sin(float(t + i));
       enum { by_themselves, batched, decoded };
       const auto run = [&](Sequences& all, Rows& to, int way) {
-        Rows queries(n, kHeads * form.dim), keys(n, kKvHeads * form.dim);
-        std::memcpy(queries.row(0), q.row(0), size_t(q.memory.n)), std::memcpy(keys.row(0), k.row(0), size_t(k.memory.n));
-        const RopeStore rope{.q = queries.tensor, .k = keys.tensor, .v = v.tensor, .angles = angles.tensor, .n_heads = kHeads, .n_kv_heads = kKvHeads, .head_dim = form.dim, .v_dim = form.dim, .n_rot = form.dim, .kv = all.kv};
+        Rows queries = copy_of(q), keys = copy_of(k);
+        const RopeStore rope = rope_of(form, queries.tensor, keys.tensor, v.tensor, angles.tensor, all.kv);
         const HeadNorm q_norm{.x = queries.tensor, .weight = q_weight.tensor, .n_heads = kHeads, .eps = 1e-6f}, k_norm{.x = keys.tensor, .weight = k_weight.tensor, .n_heads = kKvHeads, .eps = 1e-6f};
-        const PagedAttention op{.out = to.tensor, .q = queries.tensor, .kv = all.kv, .n_heads = kHeads, .n_kv_heads = kKvHeads, .head_dim = form.dim, .v_dim = form.dim, .scale = 1 / std::sqrt(float(form.dim))};
+        const PagedAttention op = attention_of(form, to.tensor, queries.tensor, all.kv);
         Machine machine;
         machine.launch.step = all.step();
         machine.launch.max_context = all.max_context, machine.launch.n_few_rows = n, machine.launch.single_rows = true;
@@ -226,9 +237,8 @@ TEST(Attention, HeadsOfPromptsRotateAlike) {
     const int n = 73;
     Rows q = random_rows(n, kHeads * form.dim, rng), k = random_rows(n, kKvHeads * form.dim, rng), v = random_rows(n, kKvHeads * form.dim, rng), angles = random_rows(n, form.dim, rng), weight = random_rows(1, form.dim, rng);
     const auto run = [&](Sequences& all, int compute_capability) {
-      Rows queries(n, kHeads * form.dim), keys(n, kKvHeads * form.dim);
-      std::memcpy(queries.row(0), q.row(0), size_t(q.memory.n)), std::memcpy(keys.row(0), k.row(0), size_t(k.memory.n));
-      const RopeStore rope{.q = queries.tensor, .k = keys.tensor, .v = v.tensor, .angles = angles.tensor, .n_heads = kHeads, .n_kv_heads = kKvHeads, .head_dim = form.dim, .v_dim = form.dim, .n_rot = form.dim, .kv = all.kv};
+      Rows queries = copy_of(q), keys = copy_of(k);
+      const RopeStore rope = rope_of(form, queries.tensor, keys.tensor, v.tensor, angles.tensor, all.kv);
       const HeadNorm norm{.x = queries.tensor, .weight = weight.tensor, .n_heads = kHeads, .eps = 1e-6f};
       Machine machine;
       machine.launch.step = all.step();

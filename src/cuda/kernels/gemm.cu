@@ -28,7 +28,7 @@ __global__ void tile_input_kernel(std::byte* tiles, Tensor x, int n_units) {
     const int64_t k = unit * kUnit + lane_input<kHalves>(q, c / 4) + 2 * (c % 4);
     v[q] = pack_bf16(k < x.cols ? row[k] : 0.0f, k + 1 < x.cols ? row[k + 1] : 0.0f);
   }
-  *reinterpret_cast<uint4*>(tiles + line_place(token, unit * kUnit, n_units) + ((c ^ (token % kTileTokens & 7)) << 4)) = {v[0], v[1], v[2], v[3]};
+  *reinterpret_cast<uint4*>(tiles + tile_place(token, unit * kUnit + 2 * c, n_units, false)) = {v[0], v[1], v[2], v[3]};
 }
 
 // The sums of chains, in order from zero. A block has eight tokens of a block's tile, a thread the four numbers that it had there.
