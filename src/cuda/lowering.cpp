@@ -99,7 +99,7 @@ class Lowering {
     if (takes_few_tokens(op, launch_)) return emit_few(op, i, nullptr);
     phased_.flush(launch_);
     if (takes_several_tokens(op, launch_)) return emit_few(op, i, nullptr);
-    std::byte* tiles = tiled_ == op.x.data ? tiles_ : nullptr;
+    std::byte* tiles = tiled_ == op.x.data ? tiles_ : as_before(op, i) && gemm_takes_tiles(op, launch_) ? launch_.matmul_scratch : nullptr;
     tiled_ = nullptr;
     const auto* act = at<Activate>(i + 1);
     const auto* fed = act ? only_feeds(act->out, i + 1) : nullptr;
@@ -144,12 +144,23 @@ class Lowering {
     return m && m->x.data == t.data && m->x.rows == t.rows && m->x.cols == t.cols && !is_read_from(ops_, i + 2, t) ? m : nullptr;
   }
 
+  // Whether the op before is a matmul over the same input that had to copy it to matmul_scratch, in the form that this one wants, too. (Where others had written it there, nobody else reads it.)
+  bool as_before(const Matmul& op, size_t i) const {
+    const auto* m = i > 0 ? at<Matmul>(i - 1) : nullptr;
+    const auto overwritten = [&](const Tensor& out) { return out.data == op.x.data; };
+    if (!m || m->x.data != op.x.data || m->x.rows != op.x.rows || m->x.cols != op.x.cols || std::any_of(m->out.begin(), m->out.end(), overwritten)) return false;
+    if (takes_few_tokens(*m, launch_)) return false;
+    if (takes_several_tokens(op, launch_)) return takes_several_tokens(*m, launch_) && lanes_for(*m, nullptr) == lanes_for(op, nullptr);
+    return gemm_takes_tiles(*m, launch_) && tiles_for(*m, nullptr) == tiles_for(op, nullptr);
+  }
+
   // With what goes along, where the tokens are few or several.
   size_t emit_few(const Matmul& op, size_t i, const AddNorm* norm) {
     Around around;
     if (norm) around.norm = *norm;
     const bool few = takes_few_tokens(op, launch_);
     if (in_lanes_ == op.x.data) around.x_lanes = lanes_;
+    else if (!few && !norm && as_before(op, i)) around.x_lanes = launch_.matmul_scratch;
     in_lanes_ = nullptr;
     if (few && !norm && activated_for_ == i && activated_ == op.x.data) around.x_bf16 = launch_.activated;
     size_t n_done = 1;

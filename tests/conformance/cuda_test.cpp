@@ -339,6 +339,38 @@ TEST_F(Cuda, ANormBeforeSeveralTokensGivesTheBitsOfOneByOne) {
       }
 }
 
+// Matmuls in a row over one input take it from where the first has copied it, if they want it in the same form: not the next ones, of another form each time, nor the last, over another input.
+TEST_F(Cuda, MatmulsInARowOverOneInputGiveTheBitsOfOneByOne) {
+  Rng rng(16);
+  const int d = 576;
+  std::vector<std::unique_ptr<OwnedWeight>> stored;
+  for (const auto& [how, rows] : {std::pair<Storage, int>{{FormatId::nvfp4}, 200}, {{FormatId::nvfp4}, 80}, {{FormatId::fp8_e4m3, Planes::fp8_tensor}, 80}, {{FormatId::q8_0}, 80}, {{FormatId::q4_0}, 200}, {{FormatId::bf16}, 80}, {{FormatId::nvfp4}, 80}})
+    stored.push_back(stored_as(rng, how, rows, d));
+  auto backend = make_cuda_backend({.graphs = false});
+  std::vector<Weight> weights;
+  for (const auto& w : stored) weights.push_back(backend->prepare(w->stored, {}));
+  for (const int n : {3, 8, 12, 32, 40, 200}) {
+    const Tensor x = put(*backend, random_matrix(rng, n, d)), other = put(*backend, random_matrix(rng, n, d));
+    const auto run = [&](bool apart) {
+      std::vector<Tensor> outs;
+      std::vector<Op> ops;
+      for (size_t i = 0; i <= weights.size(); ++i) {
+        const Weight& w = weights[std::min(i, weights.size() - 1)];
+        outs.push_back(backend->allocate_f32(n, w.rows));
+        ops.push_back(Matmul{.out = {outs.back()}, .x = i < weights.size() ? x : other, .w = {&w}});
+      }
+      if (!apart) run_step(*backend, plain_step(n), ops);
+      else
+        for (const Op& op : ops) run_step(*backend, plain_step(n), {op});
+      std::vector<Matrix> results;
+      for (const Tensor& out : outs) results.push_back(get(*backend, out));
+      return results;
+    };
+    const std::vector<Matrix> apart = run(true), together = run(false);
+    for (size_t i = 0; i < apart.size(); ++i) expect_same(together[i], apart[i], std::to_string(n) + " tokens, matmul " + std::to_string(i));
+  }
+}
+
 // Two layers of attention and MLP in one step, again and again as a graph, and op by op. Sequences of one row, of several and of many, over pages with a past.
 TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
   Rng rng(15);

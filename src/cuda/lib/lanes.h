@@ -16,6 +16,7 @@ struct Lanes {
   int n_groups = 0;
   bool halves = false;                       // lib/unit.h: lane_input<halves>
   bool rows = false;                         // a token's inputs of a unit lie together, for wgmma
+  bool operator==(const Lanes&) const = default;
 
   // Where input k of a token lies, and k + 1 with an even k.
   __host__ __device__ std::byte* at(uint32_t token, uint32_t k) const {       // no signs: a rest is one instruction then, not five

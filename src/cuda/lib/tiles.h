@@ -24,6 +24,7 @@ struct Tiles {
   std::byte* data = nullptr;                 // null: nowhere
   bool halves = false;
   explicit operator bool() const { return data != nullptr; }
+  bool operator==(const Tiles&) const = default;
 };
 
 constexpr int64_t tiles_bytes(int64_t n_tokens, int64_t n_inputs) {
