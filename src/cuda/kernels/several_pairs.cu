@@ -10,7 +10,6 @@
 //
 // When a place is done, the block with the first chains adds them up in order and sends the sum to the other, which adds its own, chain after chain: the same arithmetic as for few and for many tokens.
 #include "cuda/kernels/several_tokens.h"
-#include "cuda/lib/wgmma.h"
 
 namespace ridge::cuda::several {
 
@@ -119,49 +118,88 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   const bool rest = n_own % 2 > 0;
   float acc[RT][NT][4];
   set_zero(acc);
-  using Own = Opened<Unit>;
-  typename Own::Held held[2];
-  uint32_t a[2][2][4];
-  int slot = 0, before = -1;                                                   // before: the slot of the step before
+  int slot = 0;
   uint32_t phase = 0;
-  const auto open = [&](int nth) { return Own::open(ring + slot * L::kSlotBytes + nth * kApart * Unit::kBytes, lane); };
-  // While a half of a unit is multiplied, the operands of the next are decoded.
-  const auto multiply_unit = [&](auto nth_of_step, bool more) {
-    constexpr int nth = nth_of_step, c = RT == 2 ? nth : 0;
-    const int now = slot;
-    const uint64_t b = inputs + uint32_t(now * (L::kInputBytes >> 4) + nth * kApart * (NT * 64));
-    if (nth == 1) {
-      if (++slot == kSlots) slot = 0, phase ^= 1;
-    }
-    if (more) {
-      if (nth == 1) await(arrived + slot, phase);
-      held[1 - nth] = open(1 - nth);
-    }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      wgmma_await<1>();                                                        // the same half of the unit before has been multiplied, and with the second half all of that unit
-      if (nth == 0 && h == 1 && before >= 0) arrive_as_warp(left + before, lane);
-#pragma unroll
-      for (int t = 0; t < 2; ++t) Own::take(a[h][t], held[nth], 2 * h + t);
-      wgmma_fence();
-#pragma unroll
-      for (int t = 0; t < 2; ++t) wgmma_groups(acc[c], a[h][t], b + 2 * (2 * h + t));
-      wgmma_commit();
-    }
-    if (nth == 1) before = now;
+  const auto next_slot = [&] {
+    if (++slot == kSlots) slot = 0, phase ^= 1;
   };
-  using First = std::integral_constant<int, 0>;
-  using Second = std::integral_constant<int, 1>;
-  if (n_own > 0) {
-    await(arrived, 0);
-    held[0] = open(0);
-  }
+  const auto unit_at = [&](int slot, int nth) { return ring + slot * L::kSlotBytes + nth * kApart * Unit::kBytes; };
+  const auto input_at = [&](int slot, int nth) { return inputs + uint32_t(slot * (L::kInputBytes >> 4) + nth * kApart * (NT * 64)); };
+  if constexpr (Unit::kScales > 0) {
+    ScaledRun<Unit, NT> run;
+    const auto acc_of = [&](int nth) -> float (&)[NT][4] { return acc[RT == 2 ? nth : 0]; };
+    if (n_own > 0) {
+      await(arrived, 0);
+      run.held[0] = Opened<Unit>::open(unit_at(0, 0), lane);
+      run.start();
+    }
+    int now = 0;
+    const auto unit = [&](int nth) { return unit_at(now, nth); };
+    const auto input = [&](int nth) { return input_at(now, nth); };
 #pragma unroll 1
-  for (int pair = 1; pair <= n_pairs; ++pair) {
-    multiply_unit(First{}, true);
-    multiply_unit(Second{}, pair < n_pairs || rest);
+    for (int pair = 1; pair <= n_pairs; ++pair) {
+      now = slot;
+      run.template multiply<2>(
+          lane, unit, input, acc_of,
+          [&](int nth) {
+            if (nth == 1) {
+              next_slot();
+              if (pair == n_pairs && !rest) return false;
+              await(arrived + slot, phase);
+            }
+            run.held[1 - nth] = Opened<Unit>::open(unit_at(slot, 1 - nth), lane);
+            return true;
+          },
+          [&](int nth) {
+            if (nth == 1) arrive_as_warp(left + now, lane);
+          });
+    }
+    now = slot;
+    if (rest) run.template multiply<1>(lane, unit, input, acc_of, [](int) { return false; }, [](int) {});
+  } else {
+    using Own = Opened<Unit>;
+    typename Own::Held held[2];
+    uint32_t a[2][2][4];
+    int before = -1;                                                           // the slot of the step before
+    const auto open = [&](int nth) { return Own::open(unit_at(slot, nth), lane); };
+    // While a half of a unit is multiplied, the operands of the next are decoded.
+    const auto multiply_unit = [&](auto nth_of_step, bool more) {
+      constexpr int nth = nth_of_step, c = RT == 2 ? nth : 0;
+      const int now = slot;
+      const uint64_t b = input_at(now, nth);
+      if (nth == 1) {
+        if (++slot == kSlots) slot = 0, phase ^= 1;
+      }
+      if (more) {
+        if (nth == 1) await(arrived + slot, phase);
+        held[1 - nth] = open(1 - nth);
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        wgmma_await<1>();                                                        // the same half of the unit before has been multiplied, and with the second half all of that unit
+        if (nth == 0 && h == 1 && before >= 0) arrive_as_warp(left + before, lane);
+#pragma unroll
+        for (int t = 0; t < 2; ++t) Own::take(a[h][t], held[nth], 2 * h + t);
+        wgmma_fence();
+#pragma unroll
+        for (int t = 0; t < 2; ++t) wgmma_groups(acc[c], a[h][t], b + 2 * (2 * h + t));
+        wgmma_commit();
+      }
+      if (nth == 1) before = now;
+    };
+    using First = std::integral_constant<int, 0>;
+    using Second = std::integral_constant<int, 1>;
+    if (n_own > 0) {
+      await(arrived, 0);
+      held[0] = open(0);
+    }
+#pragma unroll 1
+    for (int pair = 1; pair <= n_pairs; ++pair) {
+      multiply_unit(First{}, true);
+      multiply_unit(Second{}, pair < n_pairs || rest);
+    }
+    if (rest) multiply_unit(First{}, false);
   }
-  if (rest) multiply_unit(First{}, false);
 
   float* const sums = reinterpret_cast<float*>(memory);
   const Ends<RT, NT, F> ends{f, sums, reinterpret_cast<float*>(memory + L::kSentAt), sent};
@@ -205,5 +243,8 @@ void pairs(const Several& f, int rt, int n_groups, const Launch& l) {
 template void pairs<Nvfp4Unit>(const Several&, int, int, const Launch&);
 template void pairs<Mxfp4Unit>(const Several&, int, int, const Launch&);
 template void pairs<Fp8Unit<false>>(const Several&, int, int, const Launch&);
+template void pairs<Fp8Unit<true>>(const Several&, int, int, const Launch&);
+template void pairs<Q8Unit>(const Several&, int, int, const Launch&);
+template void pairs<Q4Unit>(const Several&, int, int, const Launch&);
 
 }  // namespace ridge::cuda::several

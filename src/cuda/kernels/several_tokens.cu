@@ -7,7 +7,7 @@
 // way for a warp, so it takes four of them on each scheduler (eight warps a block, in clusters of four, took 750 cycles for 128 rows of a unit of nvfp4). Weights come through
 // a ring for each group, filled by one warp each (asking for a bulk copy takes it some 60 cycles), the input through one for all.
 //
-// nvfp4, mxfp4 and fp8 (with scales of a tensor or rows), which are decoded in registers, go to several_pairs.cu or, of many rows, to several_wide.cu (way_of).
+// All but bf16 and q4_1 are decoded in registers and go to several_pairs.cu or, of many rows, to several_wide.cu (way_of).
 //
 // When a tile is done, the block with the first chains adds them up in order and sends the sum to the other, which adds its own, chain after chain: the same arithmetic as for
 // few and for many tokens. With the next tile they change roles. None of it is waited for: sums lie in shared memory until the next tile is a quarter done, when they are sent, or three quarters,
@@ -266,7 +266,7 @@ Way way_of(int n_tiles, int n_units, const Launch& l) {
   if constexpr (kByWgmma<Unit>) {
     // In cycles of a scheduler, as measured in nvfp4: a unit 210 in a pair and 165 in a wide block, what is not units 3,000 and 2,500.
     const auto length = [&](int w) { return rounds(l.n_sms, 4 * w) * (n_units * w * 165 + 2500); };
-    const int w = length(3) <= length(4) ? 3 : 4;
+    const int w = Unit::kScales > 0 || length(3) <= length(4) ? 3 : 4;
     const int n_steps = (n_units + kChains - 1) / kChains;
     if (length(w) <= in_pairs(rt) * (n_steps * rt * kOwnChains * 210 + 3000)) return {rt, w};
   }

@@ -11,6 +11,7 @@
 #include "cuda/lib/launch.h"
 #include "cuda/lib/operand.h"
 #include "cuda/lib/units.h"
+#include "cuda/lib/wgmma.h"
 
 namespace ridge::cuda::several {
 
@@ -37,12 +38,12 @@ struct SeveralPlain : Several {
   __host__ __device__ static constexpr bool activates() { return false; }
 };
 
-// Formats whose weights are decoded in registers and need no sums of their own there: a warpgroup multiplies four row tiles by wgmma, in several_pairs.cu or, of many rows, in several_wide.cu.
-template <class Unit> constexpr bool kByWgmma = false;
-template <class Scales> constexpr bool kByWgmma<E2m1Unit<Scales>> = true;
-template <> inline constexpr bool kByWgmma<Fp8Unit<false>> = true;
+// Formats whose weights are decoded in registers: a warpgroup multiplies four row tiles by wgmma, in several_pairs.cu or, of many rows, in several_wide.cu.
+template <class Unit> constexpr bool kByWgmma = true;
+template <> inline constexpr bool kByWgmma<Bf16Unit> = false;
+template <> inline constexpr bool kByWgmma<Q41Unit> = false;
 template <class Unit> void pairs(const Several& f, int rt, int n_groups, const Launch& l);      // places of rt x 64 rows, rt being 1 or 2
-template <class Unit> void wide(const Several& f, int w, int n_groups, const Launch& l);       // of w x 64, w being 3 or 4
+template <class Unit> void wide(const Several& f, int w, int n_groups, const Launch& l);       // of w x 64, w being 3 or, of units without scales for sums, 4
 
 // The sums of a pair's place in shared memory, of a chain: [token][kStride].
 template <int RT, int NT>
@@ -84,6 +85,94 @@ template <> struct Opened<Fp8Unit<false>> {
     const uint4& words = held.half[t / 2];
     Unit::decode(a[0], a[1], t % 2 == 0 ? words.x : words.z);
     Unit::decode(a[2], a[3], t % 2 == 0 ? words.y : words.w);
+  }
+};
+
+// The second half of a unit is on its way while the first is multiplied.
+template <> struct Opened<Fp8Unit<true>> : Operands<Fp8Unit<false>> {};
+template <> struct Opened<Q8Unit> {
+  using Held = Operands<Fp8Unit<false>>::Held;
+  __device__ static Held open(const std::byte* unit, int lane) { return Operands<Fp8Unit<false>>::open(unit, lane); }
+  __device__ static void take(uint32_t (&a)[4], Held& held, int t) {
+    Q8Codes::widen(a, t % 2 ? held.words.z : held.words.x, t % 2 ? held.words.w : held.words.y);
+    if (t == 1) held.words = *held.second;
+  }
+};
+template <> struct Opened<Q4Unit> {
+  struct Held { uint32_t words[4]; };
+  __device__ static Held open(const std::byte* unit, int lane) {
+    const uint4 words = reinterpret_cast<const uint4*>(unit)[lane];
+    return {{words.x, words.y, words.z, words.w}};
+  }
+  __device__ static void take(uint32_t (&a)[4], const Held& held, int t) { Q4Codes::widen(a, held.words[t]); }
+};
+
+// Units with scales for sums: what the scale is for, a half or all of a unit, is summed up from zero, and added with it while the next is multiplied. None is on its way from one run of units
+// to the next: ptxas does not see through that, and would have each product waited for.
+template <class Unit, int NT>
+struct ScaledRun {
+  using Own = Opened<Unit>;
+  static constexpr bool kOfHalves = Unit::kScales == 2;
+  using Scale = std::conditional_t<kOfHalves, __half, float>;
+  typename Own::Held held[2];                                                  // units by turns
+  uint32_t a[2][2][4];                                                         // operands of their halves
+  float sums[2][NT][4];                                                        // of the halves, or of units by turns
+  Scale low[2], high[2];                                                       // of rows g and g + 8
+
+  // With the first unit of a run open, where the run before has not said so.
+  __device__ void start() { take(0, held[0]); }
+
+  // n units: unit(u) where they lie, input(u) what they are multiplied with, acc(u) their chain's sums. open_next(u) opens unit u + 1, of the last one the first of the next run, and says whether
+  // there is one; done(u): it has been multiplied.
+  template <int n, class UnitOf, class InputOf, class AccOf, class OpenNext, class Done>
+  __device__ void multiply(int lane, const UnitOf& unit, const InputOf& input, const AccOf& acc, const OpenNext& open_next, const Done& done) {
+#pragma unroll
+    for (int u = 0; u < n; ++u) {
+      const bool more = open_next(u);
+      multiply_half(u, 0, unit(u), input(u), lane);
+      if (u > 0) {
+        wgmma_await<1>();
+        add_to(acc(u - 1), kOfHalves ? 1 : (u - 1) % 2);
+        done(u - 1);
+      }
+      take(1, held[u % 2]);
+      multiply_half(u, 1, unit(u), input(u), lane);
+      wgmma_await<1>();
+      if (kOfHalves) add_to(acc(u), 0);
+      if (more) take(0, held[(u + 1) % 2]);
+    }
+    wgmma_await<0>();
+    add_to(acc(n - 1), kOfHalves ? 1 : (n - 1) % 2);
+    done(n - 1);
+  }
+
+ private:
+  __device__ void take(int h, typename Own::Held& from) {
+#pragma unroll
+    for (int t = 0; t < 2; ++t) Own::take(a[h][t], from, 2 * h + t), hold(a[h][t]);
+  }
+  __device__ void multiply_half(int u, int h, const std::byte* unit, uint64_t b, int lane) {
+    const int i = kOfHalves ? h : u % 2;
+    wgmma_fence();
+    if (kOfHalves || h == 0) wgmma_groups<true>(sums[i], a[h][0], b + 4 * h);
+    else wgmma_groups(sums[i], a[h][0], b + 4 * h);
+    wgmma_groups(sums[i], a[h][1], b + 4 * h + 2);
+    wgmma_commit();
+    if constexpr (kOfHalves) {
+      const __half* const scales = reinterpret_cast<const __half*>(unit + Unit::kBytes - 64) + h * 16 + lane / 4;
+      low[i] = scales[0], high[i] = scales[8];
+    } else if (h == 0) {
+      low[i] = high[i] = *reinterpret_cast<const float*>(unit + Unit::kCodeBytes);
+    }
+  }
+  __device__ static float number(__half v) { return __half2float(v); }
+  __device__ static float number(float v) { return v; }
+  __device__ void add_to(float (&acc)[NT][4], int i) {
+    hold_all(sums[i]);
+#pragma unroll
+    for (int n = 0; n < NT; ++n)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) acc[n][j] = fmaf(sums[i][n][j], number(j < 2 ? low[i] : high[i]), acc[n][j]);
   }
 };
 

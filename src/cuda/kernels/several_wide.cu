@@ -10,7 +10,6 @@
 // What does not fit this shape stays with several_pairs.cu. Blocks that share a place by their chains, and send each other sums through relays (lib/relay.h) instead of a pair's shared
 // memory, were slower for q, k and v, o and down: 14.3, 15.1 and 19.0 us of 13.5, 10.7 and 18.3.
 #include "cuda/kernels/several_tokens.h"
-#include "cuda/lib/wgmma.h"
 
 namespace ridge::cuda::several {
 namespace {
@@ -19,7 +18,7 @@ constexpr int kWideCopiers = 4;                                               //
 constexpr int kEarly = 2;                                                     // steps of weights that are asked for before an input that is normed here: with more on their way, its rows come late
 
 // Chains at a time: as many as registers and, for units of 1 KB, shared memory have room for.
-template <class Unit, int W> constexpr int kAtOnce = W == 3 && Unit::kBytes < 1024 ? 4 : 2;
+template <class Unit, int W> constexpr int kAtOnce = W == 3 && Unit::kBytes < 1024 && Unit::kScales == 0 ? 4 : 2;
 
 // A step is a unit of each of C chains, a slot holds a step; code is laid out for kGroup steps.
 // Shared memory: gates | inputs [slot][chain][NT] KB | weights [slot][row tile][chain] units | sums [token][kSumStride].
@@ -51,12 +50,35 @@ struct WidePlace {
   }
 };
 
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// Units without scales for sums, one after the other.
+template <class Unit>
+struct PlainRun {
+  typename Opened<Unit>::Held held[2];
+  uint32_t a[2][4][4];
+  template <int NT>
+  __device__ void multiply(int u, float (&acc)[NT][4], uint64_t b) {
+#pragma unroll
+    for (int t = 0; t < 4; ++t) Opened<Unit>::take(a[u % 2][t], held[u % 2], t);
+#pragma unroll
+    for (int t = 0; t < 4; ++t) hold(a[u % 2][t]);
+    wgmma_fence();
+#pragma unroll
+    for (int t = 0; t < 4; ++t) wgmma_groups(acc, a[u % 2][t], b + 2 * t);
+    wgmma_commit();
+  }
+};
+
+#endif
+
 template <class Unit, int W, int NT>
 __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide_kernel(const __grid_constant__ Several f) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using L = Wide<Unit, W, NT>;
   RIDGE_DYNAMIC_SHARED(memory, 1024);
   constexpr int C = L::C, kSlots = L::kSlots, kTiles = L::kTiles, kGroup = L::kGroup, kGroupUnits = L::kGroupUnits;
+  constexpr bool kScaled = Unit::kScales > 0;
   Barrier* const arrived = reinterpret_cast<uint64_t*>(memory);
   Barrier* const left = arrived + kSlots;
   Barrier* const met = left + kSlots;                                         // those that multiply
@@ -134,19 +156,19 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
     return;
   }
 
-  grow_registers<W == 3 ? 152 : 112>();
+  grow_registers<W == 3 ? (kScaled ? 160 : 152) : 112>();
   await_and_norm(f.norm, reinterpret_cast<float*>(memory + L::kSumsAt));
-  using Own = Opened<Unit>;
   const int g = lane / 4, q = lane % 4, tile = warp;
   const std::byte* const ring = memory + L::kRingAt + tile * L::kTileBytes;
   const uint32_t inputs = uint32_t(wgmma_tile(memory + L::kInputsAt));
   float* const sums = reinterpret_cast<float*>(memory + L::kSumsAt);
-  typename Own::Held held[2];
-  uint32_t a[2][4][4];
-  int base = 0;                                                                // the first slot of the group, whose first unit is held
+  using Own = Opened<Unit>;
+  std::conditional_t<kScaled, ScaledRun<Unit, NT>, PlainRun<Unit>> run;
+  int base = 0;                                                                // the first slot of the group, whose first unit is open
   uint32_t phase = 0;
   await(arrived, 0);
-  held[0] = Own::open(ring, lane);
+  run.held[0] = Own::open(ring, lane);
+  if constexpr (kScaled) run.start();
 #pragma unroll 1
   for (int place = blockIdx.x; place < f.n_places; place += gridDim.x) {
     float sum[NT][4];
@@ -160,21 +182,16 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
       for (int c = 0; c < C; ++c) n_units += units_of(first + c);
       const int n_full = n_units / kGroupUnits;                                // groups
       const bool rest = n_full < n_groups(first), last = first + C == kChains && place + int(gridDim.x) >= f.n_places;
+      const auto acc_of = [&](int u) -> float (&)[NT][4] { return acc[u % C]; };
       const auto leave = [&](int slot) { arrive_as_warp(left + slot, lane); };
       const auto go_on = [&](bool more) {
         base = base + kGroup == kSlots ? 0 : base + kGroup;
         phase ^= uint32_t(base == 0);
-        if (!more) return;
-        await(arrived + base, phase);
-        held[0] = Own::open(ring + base * L::kSlotBytes, lane);
-      };
-      const auto multiply = [&](uint32_t (&a)[4][4], float (&to)[NT][4], uint64_t b) {
-#pragma unroll
-        for (int t = 0; t < 4; ++t) hold(a[t]);
-        wgmma_fence();
-#pragma unroll
-        for (int t = 0; t < 4; ++t) wgmma_groups(to, a[t], b + 2 * t);
-        wgmma_commit();
+        if (more) {
+          await(arrived + base, phase);
+          run.held[0] = Own::open(ring + base * L::kSlotBytes, lane);
+        }
+        return more;
       };
       int before = -1;                                                         // the first slot of the group before
 #pragma unroll 1
@@ -182,24 +199,33 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
         const int now = base;
         const std::byte* const units = ring + now * L::kSlotBytes;
         const uint64_t b = wgmma_tile_at(__shfl_sync(0xffffffffu, inputs + now * (L::kInputBytes >> 4), 0));
-        // While a unit is multiplied, the operands of the next are decoded, and the one after that is on its way to registers.
+        const auto unit = [&](int u) { return units + u / C * L::kSlotBytes + u % C * Unit::kBytes; };
+        const auto open_next = [&](int u) {
+          const int next = u + 1;
+          if (next == kGroupUnits) return go_on(group < n_full || rest || !last);
+          if (next % C == 0) await(arrived + now + next / C, phase);
+          run.held[next % 2] = Own::open(unit(next), lane);
+          return true;
+        };
+        if constexpr (kScaled) {
+          run.template multiply<kGroupUnits>(
+              lane, unit, [&](int u) { return b + u * (NT * 64); }, acc_of, open_next,
+              [&](int u) {
+                if (u % C + 1 == C) leave(now + u / C);
+              });
+        } else {
+          // While a unit is multiplied, the operands of the next are decoded, and the one after that is on its way to registers.
 #pragma unroll
-        for (int u = 0; u < kGroupUnits; ++u) {
-          const int next = u + 1, done = u - 2;
-          if (next == kGroupUnits) {
-            go_on(group < n_full || rest || !last);
-          } else {
-            if (next % C == 0) await(arrived + now + next / C, phase);
-            held[next % 2] = Own::open(units + next / C * L::kSlotBytes + next % C * Unit::kBytes, lane);
+          for (int u = 0; u < kGroupUnits; ++u) {
+            const int done = u - 2;
+            open_next(u);
+            wgmma_await<1>();                                                  // `done` has been multiplied
+            if (done >= 0 && done % C + 1 == C) leave(now + done / C);
+            else if (done == -1 && before >= 0) leave(before + kGroup - 1);
+            run.multiply(u, acc_of(u), b + u * (NT * 64));
           }
-          wgmma_await<1>();                                                    // `done` has been multiplied
-          if (done >= 0 && done % C + 1 == C) leave(now + done / C);
-          else if (done == -1 && before >= 0) leave(before + kGroup - 1);
-#pragma unroll
-          for (int t = 0; t < 4; ++t) Own::take(a[u % 2][t], held[u % 2], t);
-          multiply(a[u % 2], acc[u % C], b + u * (NT * 64));
+          before = now;
         }
-        before = now;
       }
       wgmma_await<0>();
       if (before >= 0) leave(before + kGroup - 1);
@@ -211,15 +237,22 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
           for (int c = 0; c < C; ++c) {
             const int u = step * C + c;
             if (n_full * kGroupUnits + u >= n_units) continue;
-            held[0] = Own::open(ring + (base + step) * L::kSlotBytes + c * Unit::kBytes, lane);
-#pragma unroll
-            for (int t = 0; t < 4; ++t) Own::take(a[0][t], held[0], t);
-            multiply(a[0], acc[c], wgmma_tile_at(inputs) + base * (L::kInputBytes >> 4) + u * (NT * 64));
-            wgmma_await<0>();
+            const std::byte* const unit = ring + (base + step) * L::kSlotBytes + c * Unit::kBytes;
+            const uint64_t b = wgmma_tile_at(inputs) + base * (L::kInputBytes >> 4) + u * (NT * 64);
+            run.held[0] = Own::open(unit, lane);
+            if constexpr (kScaled) {
+              run.start();
+              run.template multiply<1>(
+                  lane, [&](int) { return unit; }, [&](int) { return b; }, [&](int) -> float (&)[NT][4] { return acc[c]; }, [](int) { return false; }, [](int) {});
+            } else {
+              run.multiply(0, acc[c], b);
+              wgmma_await<0>();
+            }
           }
           leave(base + step);
         }
-        go_on(!last);
+        if (go_on(!last))
+          if constexpr (kScaled) run.start();
       }
 #pragma unroll
       for (int c = 0; c < C; ++c) hold_all(acc[c]);
@@ -267,12 +300,16 @@ void launch(Several f, const Launch& l) {
 
 template <class Unit>
 void wide(const Several& f, int w, int n_groups, const Launch& l) {
-  if (n_groups == 1) w == 3 ? launch<Unit, 3, 1>(f, l) : launch<Unit, 4, 1>(f, l);
-  else if (n_groups == 2) w == 3 ? launch<Unit, 3, 2>(f, l) : launch<Unit, 4, 2>(f, l);
-  else w == 3 ? launch<Unit, 3, 4>(f, l) : launch<Unit, 4, 4>(f, l);
+  const auto by_groups = [&](auto w) { n_groups == 1 ? launch<Unit, w, 1>(f, l) : n_groups == 2 ? launch<Unit, w, 2>(f, l) : launch<Unit, w, 4>(f, l); };
+  if constexpr (Unit::kScales == 0)
+    if (w == 4) return by_groups(std::integral_constant<int, 4>{});
+  by_groups(std::integral_constant<int, 3>{});
 }
 template void wide<Nvfp4Unit>(const Several&, int, int, const Launch&);
 template void wide<Mxfp4Unit>(const Several&, int, int, const Launch&);
 template void wide<Fp8Unit<false>>(const Several&, int, int, const Launch&);
+template void wide<Fp8Unit<true>>(const Several&, int, int, const Launch&);
+template void wide<Q8Unit>(const Several&, int, int, const Launch&);
+template void wide<Q4Unit>(const Several&, int, int, const Launch&);
 
 }  // namespace ridge::cuda::several

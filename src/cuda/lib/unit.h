@@ -230,13 +230,13 @@ struct Q8Codes {
     return {{From::get(reinterpret_cast<const uint4*>(unit) + lane), From::get(reinterpret_cast<const uint4*>(unit) + 32 + lane)}};
   }
   // A lane's 16 bytes of a half: [t][i 0 of row g, of row g + 8, i 1 of both; i 2 and 3].
+  __device__ static void widen(uint32_t (&a)[4], uint32_t first, uint32_t second) {
+    a[0] = small_numbers<127>(first & 0x00FF00FFu, 128), a[1] = small_numbers<127>(__byte_perm(first, 0, 0x4341), 128);
+    a[2] = small_numbers<127>(second & 0x00FF00FFu, 128), a[3] = small_numbers<127>(__byte_perm(second, 0, 0x4341), 128);
+  }
   __device__ static void decode(uint32_t (&a)[2][4], const Held& held, int h) {
-    const uint32_t words[4] = {held.half[h].x, held.half[h].y, held.half[h].z, held.half[h].w};
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      a[w / 2][w % 2 * 2] = small_numbers<127>(words[w] & 0x00FF00FFu, 128);
-      a[w / 2][w % 2 * 2 + 1] = small_numbers<127>(__byte_perm(words[w], 0, 0x4341), 128);
-    }
+    widen(a[0], held.half[h].x, held.half[h].y);
+    widen(a[1], held.half[h].z, held.half[h].w);
   }
 };
 
