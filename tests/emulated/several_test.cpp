@@ -13,8 +13,8 @@ TEST(Several, GivesTheBitsOfMany) {
   std::mt19937 rng(4);
   for (const Case& c : kCases)
     for (const int64_t cols : {int64_t{832}, int64_t{320}, int64_t{8256}}) {
-      const bool by_wgmma = c.raw.format != FormatId::bf16 && c.raw.format != FormatId::q4_1;
-      const bool representative = c.raw.format == FormatId::nvfp4 || c.raw.format == FormatId::q8_0 || c.raw.block_scales || !by_wgmma;      // of ways of their own
+      const bool by_wgmma = c.raw.format != FormatId::q4_1;
+      const bool representative = c.raw.format == FormatId::nvfp4 || c.raw.format == FormatId::bf16 || c.raw.format == FormatId::q8_0 || c.raw.block_scales || !by_wgmma;      // of ways of their own
       if (cols != 832 && !representative) continue;
       Machine machine;
       Three weights(c.raw, cols, rng);

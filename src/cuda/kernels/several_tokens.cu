@@ -264,11 +264,13 @@ Way way_of(int n_tiles, int n_units, const Launch& l) {
   const auto in_pairs = [&](int rt) { return rounds(l.n_sms / kCluster, kGroups * rt); };
   const int rt = 2 * in_pairs(1) <= 3 * in_pairs(2) ? 1 : 2;
   if constexpr (kByWgmma<Unit>) {
-    // In cycles of a scheduler, as measured in nvfp4: a unit 210 in a pair and 165 in a wide block, what is not units 3,000 and 2,500.
-    const auto length = [&](int w) { return rounds(l.n_sms, 4 * w) * (n_units * w * 165 + 2500); };
-    const int w = Unit::kScales > 0 || length(3) <= length(4) ? 3 : 4;
+    // In cycles: of a scheduler, as measured in nvfp4, a unit 210 in a pair and 165 in a wide block; of bf16 as long as it takes to read. What is not units 3,000 and 2,500.
+    constexpr bool kIsBf16 = std::is_same_v<Unit, Bf16Unit>;
+    constexpr int kInPair = kIsBf16 ? 422 : 210, kInWide = kIsBf16 ? 422 : 165;
+    const auto length = [&](int w) { return rounds(l.n_sms, 4 * w) * (n_units * w * kInWide + 2500); };
+    const int w = kIsBf16 || Unit::kScales > 0 || length(3) <= length(4) ? 3 : 4;
     const int n_steps = (n_units + kChains - 1) / kChains;
-    if (length(w) <= in_pairs(rt) * (n_steps * rt * kOwnChains * 210 + 3000)) return {rt, w};
+    if (length(w) <= in_pairs(rt) * (n_steps * rt * kOwnChains * kInPair + 3000)) return {rt, w};
   }
   return {rt, 0};
 }

@@ -40,10 +40,12 @@ struct SeveralPlain : Several {
 
 // Formats whose weights are decoded in registers: a warpgroup multiplies four row tiles by wgmma, in several_pairs.cu or, of many rows, in several_wide.cu.
 template <class Unit> constexpr bool kByWgmma = true;
-template <> inline constexpr bool kByWgmma<Bf16Unit> = false;
 template <> inline constexpr bool kByWgmma<Q41Unit> = false;
 template <class Unit> void pairs(const Several& f, int rt, int n_groups, const Launch& l);      // places of rt x 64 rows, rt being 1 or 2
 template <class Unit> void wide(const Several& f, int w, int n_groups, const Launch& l);       // of w x 64, w being 3 or, of units without scales for sums, 4
+// bf16 is multiplied where it lies, both ways in several_bf16.cu.
+template <> void pairs<Bf16Unit>(const Several& f, int rt, int n_groups, const Launch& l);
+template <> void wide<Bf16Unit>(const Several& f, int w, int n_groups, const Launch& l);
 
 // The sums of a pair's place in shared memory, of a chain: [token][kStride].
 template <int RT, int NT>
@@ -67,6 +69,22 @@ struct Place {
       tile = place * kHalf + of_cluster % kHalf;
     } else {
       tile = place * kGroups * RT + of_cluster;
+      while (which + 1 < f.n_parts && tile >= f.part[which + 1].first_block) ++which;
+      tile -= f.part[which].first_block;
+    }
+  }
+};
+
+// The same of a place that is one block's: with an activation rows of the gate and of what it gates by turns.
+struct WidePlace {
+  int which, tile;                           // within its part
+  __device__ WidePlace(const Several& f, int place, int n_tiles, int nth) {
+    which = 0;
+    if (f.activate) {
+      which = nth % 2;
+      tile = place * (n_tiles / 2) + nth / 2;
+    } else {
+      tile = place * n_tiles + nth;
       while (which + 1 < f.n_parts && tile >= f.part[which + 1].first_block) ++which;
       tile -= f.part[which].first_block;
     }
@@ -256,10 +274,10 @@ __device__ inline void put_sums(float* sums, const float (&acc)[NT][4], int chai
 }
 
 // The end of a tile: chains are added up in order, in the block with the first ones, which sends its sums to the other, and then in that one. Each when all sums of the block's own chains lie there.
-template <int RT, int NT, class F>
+template <int RT, int NT, class F, int kThreadsOf = kConsumers * 32>
 struct Ends {
   using Of = SumsOf<RT, NT>;
-  static constexpr int kFours = Of::kRows / 4, kItems = kFours * Of::kTokens, kThreadsOf = kConsumers * 32, kMost = (kItems + kThreadsOf - 1) / kThreadsOf;      // of four rows and a token
+  static constexpr int kFours = Of::kRows / 4, kItems = kFours * Of::kTokens, kMost = (kItems + kThreadsOf - 1) / kThreadsOf;      // of four rows and a token
   const F& f;
   float* sums;                                                                 // of this block's chains
   float* others;                                                               // of the other's, added up
@@ -311,6 +329,29 @@ struct Ends {
     }
   }
 };
+
+// The end of a place that is one block's, of kTiles row tiles of a warp each, by these warps: a lane's sums of all chains go where they belong. `sums`: [token][kTiles * 16 + 4].
+template <int kTiles, int NT>
+__device__ inline void finish_place(const Several& f, int place, float* sums, const float (&sum)[NT][4], int tile, int lane, Barrier* met) {
+  constexpr int kRows = kTiles * kTileRows, kStride = kRows + 4, kThreadsOf = kTiles * 32;
+  meet(met, 1, kThreadsOf);                                                    // the sums of the place before have been read
+#pragma unroll
+  for (int n = 0; n < NT; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[(8 * n + 2 * (lane % 4) + i % 2) * kStride + tile * kTileRows + lane / 4 + i / 2 * 8] = sum[n][i];
+  meet(met, 1, kThreadsOf);
+  // All that a thread has is of the same four rows.
+  const int n_fours = f.activate ? kRows / 8 : kRows / 4, four = int(threadIdx.x) % n_fours, own = f.activate ? four / 4 * 2 : four / 4;
+  const WidePlace at(f, place, kTiles, own);
+  const FourRows rows(f.part[at.which], at.tile * kTileRows + four % 4 * 4);
+  const float* const from = sums + own * kTileRows + four % 4 * 4;
+  // Rolled up: code that runs once has to be fetched first, and four copies of this were half of the kernel.
+#pragma unroll 1
+  for (int token = threadIdx.x / n_fours; token < f.n_tokens; token += kThreadsOf / n_fours) {
+    const float4* const row = reinterpret_cast<const float4*>(from + token * kStride);
+    finish(f, rows, token, *row, row[kTileRows / 4], before_of(f, rows, token));
+  }
+}
 
 #endif
 

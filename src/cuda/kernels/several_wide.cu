@@ -26,28 +26,12 @@ template <class Unit, int W, int NT>
 struct Wide {
   static constexpr int C = kAtOnce<Unit, W>;
   static constexpr int kTiles = 4 * W, kRows = kTiles * kTileRows, kMultiplying = kTiles * 32, kThreads = kMultiplying + kWideCopiers * 32;
-  static constexpr int kTokens = NT * 8, kSumStride = kRows + 4, kSumBytes = kTokens * kSumStride * 4;
+  static constexpr int kSumBytes = NT * 8 * (kRows + 4) * 4;
   static constexpr int kTileBytes = C * Unit::kBytes, kSlotBytes = kTiles * kTileBytes, kInputBytes = C * NT * 1024;
   static constexpr int kGates = 1024, kFit = (kShared - kGates - kSumBytes) / (kSlotBytes + kInputBytes);
   static constexpr int kGroup = 8 / C < kFit / 2 ? 8 / C : 2, kGroupUnits = kGroup * C, kSlots = kFit / kGroup * kGroup;
   static constexpr int kInputsAt = kGates, kRingAt = kInputsAt + kSlots * kInputBytes, kSumsAt = kRingAt + kSlots * kSlotBytes, kBytes = kSumsAt + kSumBytes;
   static_assert(kGroupUnits % 2 == 0 && kSlots >= 2 * kGroup && (2 * kSlots + 1) * 8 <= kGates && kSumsAt % 16 == 0 && kBytes <= kShared);
-};
-
-// Row tile `nth` of a place, of n_tiles: of the parts in a row, or with an activation of the gate and of what it gates by turns.
-struct WidePlace {
-  int which, tile;                           // within its part
-  __device__ WidePlace(const Several& f, int place, int n_tiles, int nth) {
-    which = 0;
-    if (f.activate) {
-      which = nth % 2;
-      tile = place * (n_tiles / 2) + nth / 2;
-    } else {
-      tile = place * n_tiles + nth;
-      while (which + 1 < f.n_parts && tile >= f.part[which + 1].first_block) ++which;
-      tile -= f.part[which].first_block;
-    }
-  }
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -158,7 +142,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
 
   grow_registers<W == 3 ? (kScaled ? 160 : 152) : 112>();
   await_and_norm(f.norm, reinterpret_cast<float*>(memory + L::kSumsAt));
-  const int g = lane / 4, q = lane % 4, tile = warp;
+  const int tile = warp;
   const std::byte* const ring = memory + L::kRingAt + tile * L::kTileBytes;
   const uint32_t inputs = uint32_t(wgmma_tile(memory + L::kInputsAt));
   float* const sums = reinterpret_cast<float*>(memory + L::kSumsAt);
@@ -264,23 +248,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
           for (int i = 0; i < 4; ++i) sum[n][i] += acc[c][n][i];
     }
 
-    meet(met, 1, L::kMultiplying);                                             // the sums of the place before have been read
-#pragma unroll
-    for (int n = 0; n < NT; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[(8 * n + 2 * q + i % 2) * L::kSumStride + tile * kTileRows + g + i / 2 * 8] = sum[n][i];
-    meet(met, 1, L::kMultiplying);
-    // All that a thread has is of the same four rows.
-    const int n_fours = f.activate ? L::kRows / 8 : L::kRows / 4, four = int(threadIdx.x) % n_fours, own = f.activate ? four / 4 * 2 : four / 4;
-    const WidePlace at(f, place, kTiles, own);
-    const FourRows rows(f.part[at.which], at.tile * kTileRows + four % 4 * 4);
-    const float* const from = sums + own * kTileRows + four % 4 * 4;
-    // Rolled up: code that runs once has to be fetched first, and four copies of this were half of the kernel.
-#pragma unroll 1
-    for (int token = threadIdx.x / n_fours; token < f.n_tokens; token += L::kMultiplying / n_fours) {
-      const float4* const at = reinterpret_cast<const float4*>(from + token * L::kSumStride);
-      finish(f, rows, token, *at, at[kTileRows / 4], before_of(f, rows, token));
-    }
+    finish_place<kTiles, NT>(f, place, sums, sum, tile, lane, met);
   }
 #endif
 }
