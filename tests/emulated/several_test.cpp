@@ -13,14 +13,14 @@ TEST(Several, GivesTheBitsOfMany) {
   std::mt19937 rng(4);
   for (const Case& c : kCases)
     for (const int64_t cols : {int64_t{832}, int64_t{320}, int64_t{8256}}) {
-      const bool by_wgmma = c.raw.format != FormatId::q4_1;
-      const bool representative = c.raw.format == FormatId::nvfp4 || c.raw.format == FormatId::bf16 || c.raw.format == FormatId::q8_0 || c.raw.block_scales || !by_wgmma;      // of ways of their own
+      const auto is = [&](auto... format) { return ((c.raw.format == format) || ...); };
+      const bool representative = is(FormatId::nvfp4, FormatId::bf16, FormatId::q8_0, FormatId::q4_1) || c.raw.block_scales;      // of ways of their own
       if (cols != 832 && !representative) continue;
       Machine machine;
       Three weights(c.raw, cols, rng);
       for (const int n : {7, 13, 32}) {
-        if ((n == 7 && !by_wgmma) || (n == 13 && !representative) || (cols == 8256 && n != 13)) continue;
-        for (const int n_sms : {2, 132}) {                                     // places of 128 and of 64 rows; with wgmma wide blocks and pairs
+        if ((n == 13 && !representative) || (cols == 8256 && n != 13)) continue;
+        for (const int n_sms : {2, 132}) {                                     // blocks alone and pairs
           machine.launch.n_sms = n_sms;
           const std::string what = std::string(c.name) + ", " + std::to_string(n) + " tokens, " + std::to_string(cols) + " inputs, " + std::to_string(n_sms) + " multiprocessors";
           weights.expect_bits_of_many(n, machine, rng, what, [&](const Matmul& op) {

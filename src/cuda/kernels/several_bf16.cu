@@ -20,7 +20,6 @@ struct Whole {
   static constexpr int kSlotBytes = kTiles * Bf16Unit::kBytes, kInputBytes = NT * 1024, kSumBytes = NT * 8 * (kTiles * kTileRows + 4) * 4;
   static constexpr int kNormBytes = 64, kGates = 512, kFit = (kShared - kNormBytes - kGates - kSumBytes) / (kSlotBytes + kInputBytes), kSlots = kFit < 24 ? kFit : 24;
   static constexpr int kRingAt = kSlots * kInputBytes, kSumsAt = kRingAt + kSlots * kSlotBytes, kNormAt = kSumsAt + kSumBytes, kGatesAt = kNormAt + kNormBytes, kBytes = kGatesAt + kGates;
-  static constexpr int kEarly = 49152 / kSlotBytes;                            // slots of weights that are asked for before an input that is normed here: with more on their way, its rows come late
   static_assert(kTiles % kWeightCopiers == 0 && kMultiplying >= kNormThreads && (2 * kSlots + 2) * 8 <= kGates && kBytes <= kShared);
   static_assert(!kPair || kOwn * kSumBytes <= kSumsAt);
 };
@@ -82,7 +81,6 @@ __global__ void __launch_bounds__((Whole<R, kPair, NT>::kThreads), 1) several_bf
         constexpr int kOwnTiles = kTiles / L::kWeightCopiers;
         const int first_tile = (copier - 1) * kOwnTiles;
         const uint64_t policy = read_once();
-        int n_early = kNorms && f.norm.x ? L::kEarly + 1 : 0;
         const std::byte* tiles[kOwnTiles];
         copy_all(
             kOwnTiles * Bf16Unit::kBytes,
@@ -98,7 +96,6 @@ __global__ void __launch_bounds__((Whole<R, kPair, NT>::kThreads), 1) several_bf
               }
             },
             [&](int slot, int unit) {
-              if (kNorms && --n_early == 0) await_long(arrived, 0);           // the others when the first slot is there
               std::byte* const to = memory + L::kRingAt + slot * L::kSlotBytes + first_tile * Bf16Unit::kBytes;
 #pragma unroll
               for (int r = 0; r < kOwnTiles; ++r) copy_bulk(to + r * Bf16Unit::kBytes, tiles[r] + int64_t{unit} * Bf16Unit::kBytes, Bf16Unit::kBytes, arrived + slot, policy);

@@ -1,4 +1,4 @@
-// Matmul for several tokens (up to 32) whose weights are decoded in registers and multiplied by wgmma, in pairs of blocks: q, k and v, o, down. As in several_tokens.cu a pair has 64 x RT rows, and each
+// Matmul for several tokens (up to 32) whose weights are decoded in registers and multiplied by wgmma, in pairs of blocks: q, k and v, o, down. A pair has 64 x RT rows, and each
 // of its blocks four of the eight chains of inputs (unit u belongs to chain u mod 8). Here a pair has one such place and no other: all that it needs is asked for at once as far as its ring goes, its
 // sums lie where the ring was, and so the ring holds a third more steps (with 32 tokens all of o, six of the eight of q, k and v). That and a warp for the input alone gave 4.0, 1.3 and 2.0 % more tokens at
 // batches of 32, 16 and 8 than rounds of places in pairs that stay, with sums of their own.
@@ -13,15 +13,15 @@
 
 namespace ridge::cuda::several {
 
-// Shared memory: inputs [slot][kDeep][own chain][NT] KB | weights [slot][row tile][kDeep][own chain] units | sums of the other block's chains | what norms add up in | gates. Those of its own chains lie over
+// Shared memory: inputs [slot][kDeep][own chain][NT] KB | weights [slot][row tile][kDeep][own chain] units | sums of the other block's chains | what norms add up in | gates | ones. Those of its own chains lie over
 // inputs and weights when these have been multiplied.
 template <class Unit, int RT, int NT>
 struct Pairs {
   using Sums = SumsOf<RT, NT>;
   static constexpr int kDeep = RT == 1 ? 2 : 1;                                // units of a chain in a step
   static constexpr int kTiles = kGroups * RT, kTileBytes = kDeep * kOwnChains * Unit::kBytes, kSlotBytes = kTiles * kTileBytes, kPartBytes = kOwnChains * NT * 1024, kInputBytes = kDeep * kPartBytes;
-  static constexpr int kNormBytes = 64, kGates = 192, kFit = (kShared - kNormBytes - kGates - Sums::kBytes) / (kSlotBytes + kInputBytes), kSlots = kFit < 8 ? kFit : 8;
-  static constexpr int kRingAt = kSlots * kInputBytes, kSentAt = kRingAt + kSlots * kSlotBytes, kNormAt = kSentAt + Sums::kBytes, kGatesAt = kNormAt + kNormBytes, kBytes = kGatesAt + kGates;
+  static constexpr int kNormBytes = 64, kGates = 192, kFit = (kShared - kNormBytes - kGates - Sums::kBytes - kOnesBytes<Unit>) / (kSlotBytes + kInputBytes), kSlots = kFit < 8 ? kFit : 8;
+  static constexpr int kRingAt = kSlots * kInputBytes, kSentAt = kRingAt + kSlots * kSlotBytes, kNormAt = kSentAt + Sums::kBytes, kGatesAt = kNormAt + kNormBytes, kOnesAt = kGatesAt + kGates, kBytes = kOnesAt + kOnesBytes<Unit>;
   static_assert(kSlots >= 3 && kOwnChains * Sums::kBytes <= kSentAt && (2 * kSlots + 2) * 8 <= kGates && kBytes <= kShared);
 };
 
@@ -44,12 +44,14 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   constexpr int kWeightCopiers = 2;                                          // beside one that has the input; the fourth is there because registers are given back by four warps
   constexpr bool kNorms = !std::is_same_v<F, SeveralPlain>;
   constexpr int kEarly = 3;                                                  // steps of weights that are asked for before an input that is normed here: with more on their way, its rows come late
+  static_assert(kEarly <= kSlots, "or the copier waits for a phase of the first slot that is over");
   start_dependents();
   if (threadIdx.x == 0) {
     for (int i = 0; i < kSlots; ++i) init_barrier(arrived + i, 1 + kWeightCopiers), init_barrier(left + i, kConsumers * kWarpArrivals);
     init_barrier(sent, 1), make_meeting(met, kConsumers * 32);
     publish_barriers();
   }
+  put_ones<Unit>(memory + L::kOnesAt);
   __syncthreads();
   arrive_started();
 
@@ -127,6 +129,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   const auto input_at = [&](int slot, int nth) { return inputs + uint32_t(slot * (L::kInputBytes >> 4) + nth * kApart * (NT * 64)); };
   if constexpr (Unit::kScales > 0) {
     ScaledRun<Unit, NT> run;
+    run.ones = memory + L::kOnesAt;
     const auto acc_of = [&](int nth) -> float (&)[NT][4] { return acc[RT == 2 ? nth : 0]; };
     if (n_own > 0) {
       await(arrived, 0);
@@ -246,5 +249,6 @@ template void pairs<Fp8Unit<false>>(const Several&, int, int, const Launch&);
 template void pairs<Fp8Unit<true>>(const Several&, int, int, const Launch&);
 template void pairs<Q8Unit>(const Several&, int, int, const Launch&);
 template void pairs<Q4Unit>(const Several&, int, int, const Launch&);
+template void pairs<Q41Unit>(const Several&, int, int, const Launch&);
 
 }  // namespace ridge::cuda::several

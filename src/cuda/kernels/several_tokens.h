@@ -1,4 +1,4 @@
-// What matmuls of several tokens (several_tokens.cu, several_pairs.cu, several_wide.cu) are made of: their parameters, which rows a pair of blocks has, and the ends of its tiles.
+// What matmuls of several tokens (several_pairs.cu, several_wide.cu, several_bf16.cu) are made of: their parameters, which rows a pair of blocks has, and the ends of its tiles.
 #pragma once
 #include <type_traits>
 
@@ -38,14 +38,16 @@ struct SeveralPlain : Several {
   __host__ __device__ static constexpr bool activates() { return false; }
 };
 
-// Formats whose weights are decoded in registers: a warpgroup multiplies four row tiles by wgmma, in several_pairs.cu or, of many rows, in several_wide.cu.
-template <class Unit> constexpr bool kByWgmma = true;
-template <> inline constexpr bool kByWgmma<Q41Unit> = false;
+// A warpgroup multiplies four row tiles by wgmma, with weights that are decoded in registers: in several_pairs.cu or, of many rows, in several_wide.cu.
 template <class Unit> void pairs(const Several& f, int rt, int n_groups, const Launch& l);      // places of rt x 64 rows, rt being 1 or 2
 template <class Unit> void wide(const Several& f, int w, int n_groups, const Launch& l);       // of w x 64, w being 3 or, of units without scales for sums, 4
 // bf16 is multiplied where it lies, both ways in several_bf16.cu.
 template <> void pairs<Bf16Unit>(const Several& f, int rt, int n_groups, const Launch& l);
 template <> void wide<Bf16Unit>(const Several& f, int w, int n_groups, const Launch& l);
+
+// What put_ones() takes.
+template <class Unit> constexpr int kOnesBytes = 0;
+template <> inline constexpr int kOnesBytes<Q41Unit> = 9 * 256;
 
 // The sums of a pair's place in shared memory, of a chain: [token][kStride].
 template <int RT, int NT>
@@ -124,18 +126,33 @@ template <> struct Opened<Q4Unit> {
   }
   __device__ static void take(uint32_t (&a)[4], const Held& held, int t) { Q4Codes::widen(a, held.words[t]); }
 };
+template <> struct Opened<Q41Unit> : Opened<Q4Unit> {};
 
-// Units with scales for sums: what the scale is for, a half or all of a unit, is summed up from zero, and added with it while the next is multiplied. None is on its way from one run of units
-// to the next: ptxas does not see through that, and would have each product waited for.
+// The operand that sums up a unit's input (lib/unit.h), in shared memory: eight rows of ones, eight of zeros, and so on, so that the first half's sums come to the first eight of a warp's rows; from the second eight on
+// it is the operand for the second half.
+constexpr int kOnesEight = 256;                                                // bytes of eight rows
+template <class Unit>
+__device__ inline void put_ones(std::byte* to) {
+  if constexpr (kOnesBytes<Unit> > 0) {
+    for (int i = threadIdx.x; i < kOnesBytes<Unit> / 4; i += blockDim.x) reinterpret_cast<uint32_t*>(to)[i] = Unit::ones(0, i * 4 / kOnesEight % 2);
+    fence_for_wgmma();
+  }
+}
+
+// Units with scales for sums: what the scale is for, a half or all of a unit, is summed up from zero, and added with it while the next is multiplied. Where they have minimums, the sums of their input come
+// third, by an operand of ones. None is on its way from one run of units to the next: ptxas does not see through that, and would have each product waited for.
 template <class Unit, int NT>
 struct ScaledRun {
   using Own = Opened<Unit>;
   static constexpr bool kOfHalves = Unit::kScales == 2;
+  static constexpr int kParts = Unit::kMinimums ? 3 : 2;                       // of a unit: its halves, and the sums of its input
   using Scale = std::conditional_t<kOfHalves, __half, float>;
   typename Own::Held held[2];                                                  // units by turns
   uint32_t a[2][2][4];                                                         // operands of their halves
-  float sums[2][NT][4];                                                        // of the halves, or of units by turns
+  float sums[2][NT][4];                                                        // of the parts by turns, or of units
   Scale low[2], high[2];                                                       // of rows g and g + 8
+  float min_low[2], min_high[2];                                               // what sums of the input are multiplied with
+  const std::byte* ones;                                                       // where put_ones() has left them
 
   // With the first unit of a run open, where the run before has not said so.
   __device__ void start() { take(0, held[0]); }
@@ -144,53 +161,78 @@ struct ScaledRun {
   // there is one; done(u): it has been multiplied.
   template <int n, class UnitOf, class InputOf, class AccOf, class OpenNext, class Done>
   __device__ void multiply(int lane, const UnitOf& unit, const InputOf& input, const AccOf& acc, const OpenNext& open_next, const Done& done) {
+    const auto end_part = [&](int part) {
+      const int u = part / kParts, of_unit = part % kParts;
+      if (of_unit == 2) add_minimums(acc(u), buffer(part));
+      else if (kOfHalves || of_unit == 1) add_to(acc(u), buffer(part), kOfHalves ? of_unit : buffer(part));
+      if (of_unit + 1 == kParts) done(u);
+    };
+    bool more = false;
 #pragma unroll
-    for (int u = 0; u < n; ++u) {
-      const bool more = open_next(u);
-      multiply_half(u, 0, unit(u), input(u), lane);
-      if (u > 0) {
+    for (int part = 0; part < n * kParts; ++part) {
+      const int u = part / kParts, of_unit = part % kParts;
+      if (of_unit == 0) more = open_next(u);
+      multiply_part(part, unit(u), input(u), lane);
+      if (part > 0) {
         wgmma_await<1>();
-        add_to(acc(u - 1), kOfHalves ? 1 : (u - 1) % 2);
-        done(u - 1);
+        end_part(part - 1);
       }
-      take(1, held[u % 2]);
-      multiply_half(u, 1, unit(u), input(u), lane);
-      wgmma_await<1>();
-      if (kOfHalves) add_to(acc(u), 0);
-      if (more) take(0, held[(u + 1) % 2]);
+      if (of_unit == 0) take(1, held[u % 2]);
+      if (of_unit == 1 && more) take(0, held[(u + 1) % 2]);
     }
     wgmma_await<0>();
-    add_to(acc(n - 1), kOfHalves ? 1 : (n - 1) % 2);
-    done(n - 1);
+    end_part(n * kParts - 1);
   }
 
  private:
+  // Where a part's sums are.
+  static __device__ constexpr int buffer(int part) { return kOfHalves ? part % 2 : part / kParts % 2; }
+
   __device__ void take(int h, typename Own::Held& from) {
 #pragma unroll
     for (int t = 0; t < 2; ++t) Own::take(a[h][t], from, 2 * h + t), hold(a[h][t]);
   }
-  __device__ void multiply_half(int u, int h, const std::byte* unit, uint64_t b, int lane) {
-    const int i = kOfHalves ? h : u % 2;
+  __device__ void multiply_part(int part, const std::byte* unit, uint64_t b, int lane) {
+    const int h = part % kParts;
+    float(&to)[NT][4] = sums[buffer(part)];
     wgmma_fence();
-    if (kOfHalves || h == 0) wgmma_groups<true>(sums[i], a[h][0], b + 4 * h);
-    else wgmma_groups(sums[i], a[h][0], b + 4 * h);
-    wgmma_groups(sums[i], a[h][1], b + 4 * h + 2);
+    if constexpr (Unit::kMinimums)
+      if (h == 2) {
+        const uint64_t first_half = wgmma_units(ones, kOnesEight), second_half = wgmma_units(ones + kOnesEight, kOnesEight);
+        wgmma_groups<true>(to, first_half, b);
+        wgmma_groups(to, first_half, b + 2), wgmma_groups(to, second_half, b + 4), wgmma_groups(to, second_half, b + 6);
+        wgmma_commit();
+        return Operands<Unit>::load_minimums(min_low, min_high, unit, lane);
+      }
+    if (kOfHalves || h == 0) wgmma_groups<true>(to, a[h][0], b + 4 * h);
+    else wgmma_groups(to, a[h][0], b + 4 * h);
+    wgmma_groups(to, a[h][1], b + 4 * h + 2);
     wgmma_commit();
     if constexpr (kOfHalves) {
-      const __half* const scales = reinterpret_cast<const __half*>(unit + Unit::kBytes - 64) + h * 16 + lane / 4;
-      low[i] = scales[0], high[i] = scales[8];
+      const __half* const scales = reinterpret_cast<const __half*>(unit + Unit::kCodeBytes) + h * 16 + lane / 4;
+      low[h] = scales[0], high[h] = scales[8];
     } else if (h == 0) {
-      low[i] = high[i] = *reinterpret_cast<const float*>(unit + Unit::kCodeBytes);
+      low[buffer(part)] = high[buffer(part)] = *reinterpret_cast<const float*>(unit + Unit::kCodeBytes);
     }
   }
   __device__ static float number(__half v) { return __half2float(v); }
   __device__ static float number(float v) { return v; }
-  __device__ void add_to(float (&acc)[NT][4], int i) {
-    hold_all(sums[i]);
+  __device__ void add_to(float (&acc)[NT][4], int from, int scale) {
+    hold_all(sums[from]);
 #pragma unroll
     for (int n = 0; n < NT; ++n)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) acc[n][j] = fmaf(sums[i][n][j], number(j < 2 ? low[i] : high[i]), acc[n][j]);
+      for (int j = 0; j < 4; ++j) acc[n][j] = fmaf(sums[from][n][j], number(j < 2 ? low[scale] : high[scale]), acc[n][j]);
+  }
+  __device__ void add_minimums(float (&acc)[NT][4], int from) {
+    hold_all(sums[from]);
+#pragma unroll
+    for (int n = 0; n < NT; ++n)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float(&factor)[2] = j < 2 ? min_low : min_high;
+        acc[n][j] = fmaf(sums[from][n][2 + j % 2], factor[1], fmaf(sums[from][n][j % 2], factor[0], acc[n][j]));
+      }
   }
 };
 

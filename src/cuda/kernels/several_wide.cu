@@ -21,16 +21,16 @@ constexpr int kEarly = 2;                                                     //
 template <class Unit, int W> constexpr int kAtOnce = W == 3 && Unit::kBytes < 1024 && Unit::kScales == 0 ? 4 : 2;
 
 // A step is a unit of each of C chains, a slot holds a step; code is laid out for kGroup steps.
-// Shared memory: gates | inputs [slot][chain][NT] KB | weights [slot][row tile][chain] units | sums [token][kSumStride].
+// Shared memory: gates | ones | inputs [slot][chain][NT] KB | weights [slot][row tile][chain] units | sums [token][kRows + 4].
 template <class Unit, int W, int NT>
 struct Wide {
   static constexpr int C = kAtOnce<Unit, W>;
   static constexpr int kTiles = 4 * W, kRows = kTiles * kTileRows, kMultiplying = kTiles * 32, kThreads = kMultiplying + kWideCopiers * 32;
   static constexpr int kSumBytes = NT * 8 * (kRows + 4) * 4;
   static constexpr int kTileBytes = C * Unit::kBytes, kSlotBytes = kTiles * kTileBytes, kInputBytes = C * NT * 1024;
-  static constexpr int kGates = 1024, kFit = (kShared - kGates - kSumBytes) / (kSlotBytes + kInputBytes);
+  static constexpr int kGates = 1024, kOnesAt = kGates, kInputsAt = (kGates + kOnesBytes<Unit> + 1023) / 1024 * 1024, kFit = (kShared - kInputsAt - kSumBytes) / (kSlotBytes + kInputBytes);
   static constexpr int kGroup = 8 / C < kFit / 2 ? 8 / C : 2, kGroupUnits = kGroup * C, kSlots = kFit / kGroup * kGroup;
-  static constexpr int kInputsAt = kGates, kRingAt = kInputsAt + kSlots * kInputBytes, kSumsAt = kRingAt + kSlots * kSlotBytes, kBytes = kSumsAt + kSumBytes;
+  static constexpr int kRingAt = kInputsAt + kSlots * kInputBytes, kSumsAt = kRingAt + kSlots * kSlotBytes, kBytes = kSumsAt + kSumBytes;
   static_assert(kGroupUnits % 2 == 0 && kSlots >= 2 * kGroup && (2 * kSlots + 1) * 8 <= kGates && kSumsAt % 16 == 0 && kBytes <= kShared);
 };
 
@@ -63,6 +63,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
   RIDGE_DYNAMIC_SHARED(memory, 1024);
   constexpr int C = L::C, kSlots = L::kSlots, kTiles = L::kTiles, kGroup = L::kGroup, kGroupUnits = L::kGroupUnits;
   constexpr bool kScaled = Unit::kScales > 0;
+  static_assert(kEarly <= kSlots, "or the copier waits for a phase of the first slot that is over");
   Barrier* const arrived = reinterpret_cast<uint64_t*>(memory);
   Barrier* const left = arrived + kSlots;
   Barrier* const met = left + kSlots;                                         // those that multiply
@@ -77,6 +78,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
     make_meeting(met, L::kMultiplying);
     publish_barriers();
   }
+  put_ones<Unit>(memory + L::kOnesAt);
   __syncthreads();
 
   if (warp >= kTiles) {
@@ -152,7 +154,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
   uint32_t phase = 0;
   await(arrived, 0);
   run.held[0] = Own::open(ring, lane);
-  if constexpr (kScaled) run.start();
+  if constexpr (kScaled) run.ones = memory + L::kOnesAt, run.start();
 #pragma unroll 1
   for (int place = blockIdx.x; place < f.n_places; place += gridDim.x) {
     float sum[NT][4];
@@ -279,5 +281,6 @@ template void wide<Fp8Unit<false>>(const Several&, int, int, const Launch&);
 template void wide<Fp8Unit<true>>(const Several&, int, int, const Launch&);
 template void wide<Q8Unit>(const Several&, int, int, const Launch&);
 template void wide<Q4Unit>(const Several&, int, int, const Launch&);
+template void wide<Q41Unit>(const Several&, int, int, const Launch&);
 
 }  // namespace ridge::cuda::several

@@ -187,7 +187,7 @@ __device__ inline uint32_t small_numbers(uint32_t bits, int zero) {
 
 template <class Codes>
 struct ScaledUnit {
-  static constexpr int kBytes = Codes::kBytes + 64;
+  static constexpr int kCodeBytes = Codes::kBytes, kBytes = kCodeBytes + 64;
   static constexpr bool kHalves = true, kMinimums = false;
   static constexpr int kScales = 2;
   struct Held { typename Codes::Held codes; __half low[2], high[2]; };
@@ -263,7 +263,7 @@ using Q4Unit = ScaledUnit<Q4Codes>;
 // are ones in rows 0 to 7 for the first half and in rows 8 to 15 for the second leave both sums with every lane, for the tokens whose outputs it has. (With c as it is, the parts of
 // weights around zero would be large and cancel.)
 struct Q41Unit {
-  static constexpr int kBytes = Q4Unit::kBytes + 64;
+  static constexpr int kCodeBytes = Q4Unit::kCodeBytes, kBytes = Q4Unit::kBytes + 64;
   static constexpr bool kHalves = true, kMinimums = true;
   static constexpr int kScales = 2;
   static constexpr float kFactor = Q4Unit::kFactor;

@@ -96,16 +96,21 @@ __device__ inline void wgmma_groups(float (&d)[4][4], const uint32_t (&a)[4], ui
 }
 
 // A from shared memory.
+template <bool kFresh = false>
 __device__ inline void wgmma_groups(float (&d)[1][4], uint64_t a, uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;" : RIDGE_GROUP(0) : "l"(a), "l"(b));
+  asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %6, 0;\nwgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, add, 1, 1, 0, 0;}" : RIDGE_GROUP(0) : "l"(a), "l"(b), "n"(int(kFresh)));
 }
+template <bool kFresh = false>
 __device__ inline void wgmma_groups(float (&d)[2][4], uint64_t a, uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, 1, 1, 1, 0, 0;" : RIDGE_GROUP(0), RIDGE_GROUP(1) : "l"(a), "l"(b));
+  asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %10, 0;\nwgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, add, 1, 1, 0, 0;}"
+               : RIDGE_GROUP(0), RIDGE_GROUP(1)
+               : "l"(a), "l"(b), "n"(int(kFresh)));
 }
+template <bool kFresh = false>
 __device__ inline void wgmma_groups(float (&d)[4][4], uint64_t a, uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, 1, 1, 1, 0, 0;"
+  asm volatile("{.reg .pred add;\nsetp.eq.u32 add, %18, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17, add, 1, 1, 0, 0;}"
                : RIDGE_GROUP(0), RIDGE_GROUP(1), RIDGE_GROUP(2), RIDGE_GROUP(3)
-               : "l"(a), "l"(b));
+               : "l"(a), "l"(b), "n"(int(kFresh)));
 }
 #undef RIDGE_GROUP
 

@@ -85,8 +85,8 @@ inline void hold(uint32_t (&)[4]) {}
 inline uint64_t wgmma_tile_at(uint32_t low) { return uint64_t{kTileHigh} << 32 | low; }
 template <bool kFresh = false, int n>
 void wgmma_groups(float (&d)[n][4], const uint32_t (&a)[4], uint64_t b) { products().groups.back().push_back({&d[0][0], 8 * n, a, 0, b, kFresh}); }
-template <int n>
-void wgmma_groups(float (&d)[n][4], uint64_t a, uint64_t b) { products().groups.back().push_back({&d[0][0], 8 * n, nullptr, a, b, false}); }
+template <bool kFresh = false, int n>
+void wgmma_groups(float (&d)[n][4], uint64_t a, uint64_t b) { products().groups.back().push_back({&d[0][0], 8 * n, nullptr, a, b, kFresh}); }
 template <int n>
 void wgmma(float (&d)[n], const uint32_t (&a)[4], uint64_t b, bool fresh) { products().groups.back().push_back({d, 2 * n, a, 0, b, fresh}); }
 template <int n>
