@@ -148,7 +148,8 @@ void run_shape(FormatId id, const Shape& shape, const std::vector<int>& token_co
         for (int t = 0; t < n_tokens; t += std::max(1, n_tokens / 5)) {
           double sum = 0;
           for (int64_t k = 0; k < shape.cols; ++k) sum += double(row[k]) * bf16_to_f32(f32_to_bf16(values[size_t(t) * shape.cols + k]));
-          worst = std::max(worst, std::fabs(sum - got[size_t(t) * stored[i].rows + r]));
+          const double missed = std::fabs(sum - got[size_t(t) * stored[i].rows + r]);
+          worst = std::isfinite(missed) ? std::max(worst, missed) : INFINITY;
           squares += sum * sum;
           ++n_checked;
         }

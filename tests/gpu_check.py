@@ -39,7 +39,7 @@ def run_tests(name, binary, gtest_filter, shard, n_shards, before=()):
         for test in suite["testsuite"]:
             full = f"{suite['name']}.{test['name']}"
             if test.get("failures"):
-                failed.append(f"{full}: {test['failures'][0]['failure'].splitlines()[0]}")
+                failed.append(f"{full}: {': '.join(test['failures'][0]['failure'].splitlines()[:3])}")
             elif test["result"] == "SKIPPED":
                 skipped.append(full)
             elif test["result"] == "COMPLETED":

@@ -34,7 +34,11 @@ struct Warp {
   int n_ended = 0, stays_until = 0;          // now and then one falls behind the others for a while, and some begin late
 };
 
+struct Block;
 struct Fiber {
+  Block* block;
+  Warp* warp;
+  int thread;                                // of the block
   ucontext_t first;
   jmp_buf at;
   std::unique_ptr<std::byte[]> stack;
@@ -62,25 +66,21 @@ std::deque<Fiber> fibers;                    // [block][thread]
 std::vector<Block> blocks;                   // that run at a time
 std::vector<Cluster> clusters;
 int n_threads, n_of_cluster, running;
+Fiber* fiber;                                // the one that runs
 struct Later { Done done; uint64_t with[4]; };
 std::vector<Later> pending;
 Body body;
 const void* arguments;
 std::mt19937 rng{std::getenv("RIDGE_SEED") ? unsigned(std::atoi(std::getenv("RIDGE_SEED"))) : 1u};      // another order
 
-Fiber& own_fiber() { return fibers[size_t(running)]; }
-Block& own_block() { return blocks[size_t(running / n_threads)]; }
-int own_thread() { return running % n_threads; }
-Warp& own_warp() { return own_block().warps[size_t(own_thread()) / 32]; }
-
 void yield() {
-  if (_setjmp(own_fiber().at) == 0) _longjmp(scheduler, 1);
+  if (_setjmp(fiber->at) == 0) _longjmp(scheduler, 1);
 }
 
-void go_on(Fiber& fiber) {
+void go_on() {
   if (_setjmp(scheduler) != 0) return;
-  if (std::exchange(fiber.has_begun, true)) _longjmp(fiber.at, 1);
-  setcontext(&fiber.first);
+  if (std::exchange(fiber->has_begun, true)) _longjmp(fiber->at, 1);
+  setcontext(&fiber->first);
 }
 
 void end_meetings(Block& block, Warp& warp) {
@@ -93,9 +93,9 @@ void end_meetings(Block& block, Warp& warp) {
 
 void run_thread() {
   body(arguments);
-  own_fiber().has_ended = true;
-  own_block().n_ended++, own_warp().n_ended++;
-  end_meetings(own_block(), own_warp());
+  fiber->has_ended = true;
+  fiber->block->n_ended++, fiber->warp->n_ended++;
+  end_meetings(*fiber->block, *fiber->warp);
   yield();
 }
 
@@ -127,13 +127,14 @@ void run_blocks(const std::vector<dim3>& indices, size_t shared_bytes) {
   const size_t n = indices.size() * size_t(n_threads);
   if (fibers.size() < n) fibers.resize(n);
   for (size_t i = 0; i < n; ++i) {
-    Fiber& fiber = fibers[i];
-    if (!fiber.stack) fiber.stack.reset(new std::byte[kStackBytes]);
-    fiber.has_begun = fiber.has_ended = false, fiber.ready = nullptr;
-    getcontext(&fiber.first);
-    fiber.first.uc_stack = {.ss_sp = fiber.stack.get(), .ss_flags = 0, .ss_size = kStackBytes};
-    fiber.first.uc_link = nullptr;
-    makecontext(&fiber.first, run_thread, 0);
+    Fiber& of = fibers[i];
+    of.block = &blocks[i / size_t(n_threads)], of.thread = int(i) % n_threads, of.warp = &of.block->warps[size_t(of.thread) / 32];
+    if (!of.stack) of.stack.reset(new std::byte[kStackBytes]);
+    of.has_begun = of.has_ended = false, of.ready = nullptr;
+    getcontext(&of.first);
+    of.first.uc_stack = {.ss_sp = of.stack.get(), .ss_flags = 0, .ss_size = kStackBytes};
+    of.first.uc_link = nullptr;
+    makecontext(&of.first, run_thread, 0);
   }
   std::vector<int> order(n);
   std::iota(order.begin(), order.end(), 0);
@@ -143,12 +144,11 @@ void run_blocks(const std::vector<dim3>& indices, size_t shared_bytes) {
     for (Block& block : blocks)
       if (rng() % 64 == 0) block.warps[rng() % block.warps.size()].stays_until = n_rounds + int(rng() % 100);
     for (const int i : order) {
-      Fiber& fiber = fibers[size_t(i)];
-      running = i;
-      if (own_warp().stays_until > n_rounds || (fiber.ready && !fiber.ready(fiber.of))) continue;
-      fiber.ready = nullptr;
-      threadIdx.x = unsigned(own_thread()), blockIdx = own_block().index;
-      go_on(fiber);
+      running = i, fiber = &fibers[size_t(i)];
+      threadIdx.x = unsigned(fiber->thread), blockIdx = fiber->block->index;
+      if (fiber->warp->stays_until > n_rounds || (fiber->ready && !fiber->ready(fiber->of))) continue;
+      fiber->ready = nullptr;
+      go_on();
     }
     happen();
     std::erase_if(order, [](int i) { return fibers[size_t(i)].has_ended; });
@@ -167,62 +167,62 @@ bool together = false;
 
 void wait_until(Ready ready, const void* of) {
   if (ready(of)) return;
-  own_fiber().ready = ready, own_fiber().of = of;
+  fiber->ready = ready, fiber->of = of;
   const int self = running;
   yield();
   CHECK_EQ(self, running);
 }
 
 void pause() {
-  own_fiber().ready = nullptr;
+  fiber->ready = nullptr;
   yield();
 }
 
 void later(Done done, const uint64_t (&with)[4]) { pending.push_back({done, {with[0], with[1], with[2], with[3]}}); }
-std::byte* shared_memory() { return own_block().shared; }
+std::byte* shared_memory() { return fiber->block->shared; }
 std::byte* shared_memory_of(int rank) { return blocks[size_t(running / n_threads / n_of_cluster * n_of_cluster + rank)].shared; }
 int this_thread() { return running; }
 void run_blocks_together(bool are) { together = are; }
 
 int meet(int brought) {
-  Block& block = own_block();
+  Block& block = *fiber->block;
   const uint64_t turn = block.all.turn;
   block.all.n_here++, block.all.sum += brought;
-  end_meetings(block, own_warp());
+  end_meetings(block, *fiber->warp);
   await(block.all, turn);
   return block.all.last_sum;
 }
 
 void arrive_at(int number, int n) {
-  Meeting& meeting = own_block().numbered[number];
+  Meeting& meeting = fiber->block->numbered[number];
   CHECK_LE(++meeting.n_here, n);
   if (meeting.n_here == n) meeting.end();
 }
 void meet_at(int number, int n) {
-  const Meeting& meeting = own_block().numbered[number];
+  const Meeting& meeting = fiber->block->numbered[number];
   const uint64_t turn = meeting.turn;
   arrive_at(number, n);
   await(meeting, turn);
 }
 
 const uint64_t* exchange(uint64_t brought) {
-  Warp& warp = own_warp();
+  Warp& warp = *fiber->warp;
   const uint64_t turn = warp.meeting.turn;
-  warp.brought[own_thread() % 32] = brought;
+  warp.brought[fiber->thread % 32] = brought;
   warp.meeting.n_here++;
-  end_meetings(own_block(), warp);
+  end_meetings(*fiber->block, warp);
   await(warp.meeting, turn);
   return warp.last_brought;
 }
 
 void arrive_at_cluster() {
   Cluster& cluster = clusters[size_t(running / n_threads / n_of_cluster)];
-  own_fiber().cluster_turn = cluster.turn;
+  fiber->cluster_turn = cluster.turn;
   if (++cluster.n_arrived == n_threads * n_of_cluster) cluster.n_arrived = 0, cluster.turn++;
 }
 void await_cluster() {
   const Cluster& cluster = clusters[size_t(running / n_threads / n_of_cluster)];
-  wait_until([&cluster, turn = own_fiber().cluster_turn] { return cluster.turn != turn; });
+  wait_until([&cluster, turn = fiber->cluster_turn] { return cluster.turn != turn; });
 }
 
 void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, int cluster, Body b, const void* a) {

@@ -1,9 +1,9 @@
-// Matmul for several tokens (up to 32) whose weights are decoded in registers and multiplied by wgmma, in pairs of blocks: q, k and v, o, down. A pair has 64 x RT rows, and each
+// Matmul for several tokens (up to 32) whose weights are decoded in registers and multiplied by wgmma, in pairs of blocks: q, k and v, o, down. A pair has 64 x RT rows (RT: 1 to 3), and each
 // of its blocks four of the eight chains of inputs (unit u belongs to chain u mod 8). Here a pair has one such place and no other: all that it needs is asked for at once as far as its ring goes, its
 // sums lie where the ring was, and so the ring holds a third more steps (with 32 tokens all of o, six of the eight of q, k and v). That and a warp for the input alone gave 4.0, 1.3 and 2.0 % more tokens at
 // batches of 32, 16 and 8 than rounds of places in pairs that stay, with sums of their own.
 //
-// A warp has a row tile of its warpgroup's four. A step is two units of it: of its chain, or with RT = 2 one of each of its two chains. Weights and input of a step arrive at one gate and leave by one.
+// A warpgroup has one of the block's chains, and a warp of it every fourth row tile. A step is a unit of each of them, or with RT = 1 two units of the one. Weights and input of a step arrive at one gate and leave by one.
 //
 // Tried and not kept: pairs that have the same chains of twice the rows, each bringing half of a step's input to both (53 MB from the second-level cache for down of an 8B model instead of 78), the other
 // chains being another pair's, which gets the sums in a relay: 29,682 tokens/s of 30,226 (twelve layers at batch 32; before this kernel 29,054).
@@ -110,14 +110,12 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   grow_registers<112>();
   if constexpr (kNorms) await_and_norm(f.norm, reinterpret_cast<float*>(memory + L::kNormAt));
   else await_predecessors();
-  // A warpgroup has four row tiles, and RT chains of them.
-  const int chain = warp / 4 % (kOwnChains / RT) * RT, tile = warp / 4 / (kOwnChains / RT) * 4 + warp % 4;
+  const int chain = warp / 4, tile = warp % 4;
   const std::byte* const ring = memory + L::kRingAt + tile * L::kTileBytes + chain * Unit::kBytes;
   const uint64_t inputs = wgmma_tile(memory + chain * NT * 1024);
-  constexpr int kApart = RT == 2 ? 1 : kOwnChains;                             // from the first unit of a step to the second, in units
-  const auto units_of = [&](int c) { return max(f.n_units - role * kOwnChains - c + kChains - 1, 0) / kChains; };
-  const int n_own = RT == 2 ? units_of(chain) + units_of(chain + 1) : units_of(chain), n_pairs = n_own / 2;      // the last step may have one unit only
-  const bool rest = n_own % 2 > 0;
+  constexpr int kUnits = RT * kDeep;                                           // of a step
+  const int n_own = max(f.n_units - role * kOwnChains - chain + kChains - 1, 0) / kChains, n_steps = n_own / kDeep;      // with RT = 1 the last step may have one unit only
+  const bool rest = n_own % kDeep > 0;
   float acc[RT][NT][4];
   set_zero(acc);
   int slot = 0;
@@ -125,12 +123,13 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   const auto next_slot = [&] {
     if (++slot == kSlots) slot = 0, phase ^= 1;
   };
-  const auto unit_at = [&](int slot, int nth) { return ring + slot * L::kSlotBytes + nth * kApart * Unit::kBytes; };
-  const auto input_at = [&](int slot, int nth) { return inputs + uint32_t(slot * (L::kInputBytes >> 4) + nth * kApart * (NT * 64)); };
+  const auto unit_at = [&](int slot, int nth) { return ring + slot * L::kSlotBytes + nth * (RT == 1 ? kOwnChains * Unit::kBytes : kGroups * L::kTileBytes); };
+  const auto input_at = [&](int slot, int nth) { return inputs + uint32_t(slot * (L::kInputBytes >> 4) + (RT == 1 ? nth * (L::kPartBytes >> 4) : 0)); };
   if constexpr (Unit::kScales > 0) {
+    static_assert(kUnits == 2);
     ScaledRun<Unit, NT> run;
     run.ones = memory + L::kOnesAt;
-    const auto acc_of = [&](int nth) -> float (&)[NT][4] { return acc[RT == 2 ? nth : 0]; };
+    const auto acc_of = [&](int nth) -> float (&)[NT][4] { return acc[nth % RT]; };
     if (n_own > 0) {
       await(arrived, 0);
       run.held[0] = Opened<Unit>::open(unit_at(0, 0), lane);
@@ -140,14 +139,14 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
     const auto unit = [&](int nth) { return unit_at(now, nth); };
     const auto input = [&](int nth) { return input_at(now, nth); };
 #pragma unroll 1
-    for (int pair = 1; pair <= n_pairs; ++pair) {
+    for (int step = 1; step <= n_steps; ++step) {
       now = slot;
       run.template multiply<2>(
           lane, unit, input, acc_of,
           [&](int nth) {
             if (nth == 1) {
               next_slot();
-              if (pair == n_pairs && !rest) return false;
+              if (step == n_steps && !rest) return false;
               await(arrived + slot, phase);
             }
             run.held[1 - nth] = Opened<Unit>::open(unit_at(slot, 1 - nth), lane);
@@ -161,21 +160,18 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
     if (rest) run.template multiply<1>(lane, unit, input, acc_of, [](int) { return false; }, [](int) {});
   } else {
     using Own = Opened<Unit>;
-    typename Own::Held held[2];
+    typename Own::Held held[kUnits];
     uint32_t a[2][2][4];
     int before = -1;                                                           // the slot of the step before
-    const auto open = [&](int nth) { return Own::open(unit_at(slot, nth), lane); };
     // While a half of a unit is multiplied, the operands of the next are decoded.
     const auto multiply_unit = [&](auto nth_of_step, bool more) {
-      constexpr int nth = nth_of_step, c = RT == 2 ? nth : 0;
+      constexpr int nth = nth_of_step, next = (nth + 1) % kUnits;
       const int now = slot;
       const uint64_t b = input_at(now, nth);
-      if (nth == 1) {
-        if (++slot == kSlots) slot = 0, phase ^= 1;
-      }
+      if (next == 0) next_slot();
       if (more) {
-        if (nth == 1) await(arrived + slot, phase);
-        held[1 - nth] = open(1 - nth);
+        if (next == 0) await(arrived + slot, phase);
+        held[next] = Own::open(unit_at(slot, next), lane);
       }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -185,21 +181,21 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
         for (int t = 0; t < 2; ++t) Own::take(a[h][t], held[nth], 2 * h + t);
         wgmma_fence();
 #pragma unroll
-        for (int t = 0; t < 2; ++t) wgmma_groups(acc[c], a[h][t], b + 2 * (2 * h + t));
+        for (int t = 0; t < 2; ++t) wgmma_groups(acc[nth % RT], a[h][t], b + 2 * (2 * h + t));
         wgmma_commit();
       }
-      if (nth == 1) before = now;
+      if (next == 0) before = now;
     };
     using First = std::integral_constant<int, 0>;
-    using Second = std::integral_constant<int, 1>;
     if (n_own > 0) {
       await(arrived, 0);
-      held[0] = open(0);
+      held[0] = Own::open(unit_at(0, 0), lane);
     }
 #pragma unroll 1
-    for (int pair = 1; pair <= n_pairs; ++pair) {
+    for (int step = 1; step <= n_steps; ++step) {
       multiply_unit(First{}, true);
-      multiply_unit(Second{}, pair < n_pairs || rest);
+      if constexpr (kUnits == 3) multiply_unit(std::integral_constant<int, 1>{}, true);
+      multiply_unit(std::integral_constant<int, kUnits - 1>{}, step < n_steps || rest);
     }
     if (rest) multiply_unit(First{}, false);
   }
@@ -212,7 +208,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   for (int r = 0; r < RT; ++r) hold_all(acc[r]);
   meet(met, 1, kConsumers * 32);                                               // all of the ring has been multiplied
 #pragma unroll
-  for (int r = 0; r < RT; ++r) put_sums<RT, NT>(sums, acc[r], chain + r, tile, lane);
+  for (int r = 0; r < RT; ++r) put_sums<RT, NT>(sums, acc[r], chain, tile + r * kGroups, lane);
   await_cluster();                                                             // the other block has started, and can be sent to
   meet(met, 1, kConsumers * 32);
   if (role == 0) ends.send_sums(1);
@@ -232,6 +228,8 @@ void launch(const F& f, const Launch& l) {
 
 template <class Unit, int NT>
 void by_tiles(const Several& f, int rt, const Launch& l) {
+  if constexpr (Unit::kScales == 0)
+    if (rt == 3) return launch<Unit, 3, NT>(f, l);
   if (rt == 2) launch<Unit, 2, NT>(f, l);
   else if (f.activate || f.n_parts > 1 || f.norm.x) launch<Unit, 1, NT>(f, l);
   else launch<Unit, 1, NT>(SeveralPlain{f}, l);

@@ -39,7 +39,7 @@ struct SeveralPlain : Several {
 };
 
 // A warpgroup multiplies four row tiles by wgmma, with weights that are decoded in registers: in several_pairs.cu or, of many rows, in several_wide.cu.
-template <class Unit> void pairs(const Several& f, int rt, int n_groups, const Launch& l);      // places of rt x 64 rows, rt being 1 or 2
+template <class Unit> void pairs(const Several& f, int rt, int n_groups, const Launch& l);      // places of rt x 64 rows, rt being 1, 2 or, of units without scales for sums, 3
 template <class Unit> void wide(const Several& f, int w, int n_groups, const Launch& l);       // of w x 64, w being 3 or, of units without scales for sums, 4
 // bf16 is multiplied where it lies, both ways in several_bf16.cu.
 template <> void pairs<Bf16Unit>(const Several& f, int rt, int n_groups, const Launch& l);
@@ -53,7 +53,6 @@ template <> inline constexpr int kOnesBytes<Q41Unit> = 9 * 256;
 template <int RT, int NT>
 struct SumsOf {
   static constexpr int kRows = kGroups * RT * kTileRows, kTokens = NT * 8, kStride = kRows + 4, kBytes = kTokens * kStride * 4;
-  static_assert(64 % (kRows / 2) == 0, "a unit of activated rows is whole places");
 };
 
 // Row tile `tile` of all: of the parts in a row, or with an activation of the gate's rows in the first half of a cluster's tile and what they gate in the second.
@@ -319,7 +318,8 @@ __device__ inline void put_sums(float* sums, const float (&acc)[NT][4], int chai
 template <int RT, int NT, class F, int kThreadsOf = kConsumers * 32>
 struct Ends {
   using Of = SumsOf<RT, NT>;
-  static constexpr int kFours = Of::kRows / 4, kItems = kFours * Of::kTokens, kMost = (kItems + kThreadsOf - 1) / kThreadsOf;      // of four rows and a token
+  static constexpr int kFours = Of::kRows / 4, kItems = kFours * Of::kTokens;      // of four rows and a token
+  static constexpr int kApart = kThreadsOf / kFours, kFinishing = kApart * kFours, kMost = (Of::kTokens + kApart - 1) / kApart;      // threads that finish: as many as have the same rows of every token
   const F& f;
   float* sums;                                                                 // of this block's chains
   float* others;                                                               // of the other's, added up
@@ -351,10 +351,10 @@ struct Ends {
   };
   __device__ Finish start_finish(int place, bool finishes) const {
     if (finishes && threadIdx.x == 0) arrive_expecting(sent, kItems * 16);
-    const int n_fours = f.activates() ? kFours / 2 : kFours, in_place = (threadIdx.x & (n_fours - 1)) * 4;
-    const auto by_fours = [&](int n) { return f.activates() ? n / (kFours / 2) : n / kFours; };      // without a division
+    const int thread = int(threadIdx.x), token = f.activates() ? thread / (kFours / 2) : thread / kFours;      // by numbers that the compiler knows
+    const int in_place = (thread - token * (f.activates() ? kFours / 2 : kFours)) * 4;
     const Place<RT> at(f, place, in_place / kTileRows);
-    Finish own{in_place, by_fours(threadIdx.x), by_fours(kThreadsOf), FourRows(f.part[at.which], at.tile * kTileRows + in_place % kTileRows), {}};
+    Finish own{in_place, thread < kFinishing ? token : Of::kTokens, f.activates() ? 2 * kApart : kApart, FourRows(f.part[at.which], at.tile * kTileRows + in_place % kTileRows), {}};
 #pragma unroll
     for (int i = 0; i < kMost; ++i)
       if (finishes) own.before[i] = before_of(f, own.rows, own.first_token + i * own.apart);

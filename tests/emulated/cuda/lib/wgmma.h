@@ -6,6 +6,8 @@
 #undef wgmma_tile_at
 #define __CUDA_ARCH_FEAT_SM90_ALL
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <vector>
 
@@ -25,18 +27,20 @@ inline Products& products() {
   return of_thread[emulated::this_thread()];
 }
 
-inline uint16_t number_at(uint32_t shared) {
-  uint16_t bits;
-  std::memcpy(&bits, emulated::shared_memory() + shared, 2);
-  return bits;
+// Numbers as they lie in shared memory, and eight of a row of 128 bytes from number k on, chunks swizzled.
+template <bool kIsHalf>
+float number(uint16_t bits) { return kIsHalf ? f16_to_f32(bits) : bf16_to_f32(bits); }
+template <bool kIsHalf>
+void take_eight(float* to, const std::byte* from) {
+  uint16_t bits[8];
+  std::memcpy(bits, from, 16);
+  for (int i = 0; i < 8; ++i) to[i] = number<kIsHalf>(bits[i]);
 }
-// Number k of a row of 128 bytes, chunks swizzled.
-inline uint16_t swizzled_number_at(uint32_t start, uint32_t row, uint32_t k) {
-  const uint32_t at = start + row * 128 + 2 * k;
-  return number_at(at ^ (at >> 7 & 7) << 4);
-}
-inline void make(const Product& p) {
-  const auto number = [&](uint16_t bits) { return p.is_half ? f16_to_f32(bits) : bf16_to_f32(bits); };
+inline uint32_t swizzled(uint32_t at) { return at ^ (at >> 7 & 7) << 4; }
+
+template <bool kIsHalf, bool kTransposed>
+void make(const Product& p) {
+  const std::byte* const shared = emulated::shared_memory();
   const uint32_t thread = threadIdx.x % 128, warp = thread / 32, g = thread % 32 / 4, q = thread % 4;
   float a[2][16];                                                            // rows g and g + 8 of the warp's
   if (p.a) {
@@ -44,25 +48,39 @@ inline void make(const Product& p) {
       const uint64_t* const brought = emulated::exchange(uint64_t{p.a[2 * half + 1]} << 32 | p.a[2 * half]);
       for (uint32_t of = 0; of < 4; ++of)
         for (int r = 0; r < 2; ++r)
-          for (int i = 0; i < 2; ++i) a[r][8 * half + 2 * int(of) + i] = number(uint16_t(brought[4 * g + of] >> (32 * r + 16 * i)));
+          for (int i = 0; i < 2; ++i) a[r][8 * half + 2 * int(of) + i] = number<kIsHalf>(uint16_t(brought[4 * g + of] >> (32 * r + 16 * i)));
     }
-  } else if (p.rows >> 62 & 1) {                                             // rows of 128 bytes
-    for (uint32_t r = 0; r < 2; ++r)
-      for (uint32_t k = 0; k < 16; ++k) a[r][k] = number(swizzled_number_at(uint32_t(p.rows & 0x3FFF) << 4, 16 * warp + g + 8 * r, k));
-  } else {                                                                   // eight rows of 16 bytes after eight rows, without a swizzle
+  } else {                                                                   // rows of 128 bytes; or eight rows of 16 bytes after eight rows, without a swizzle
     const uint32_t start = uint32_t(p.rows & 0x3FFF) << 4, chunks = uint32_t(p.rows >> 16 & 0x3FFF) << 4, eights = uint32_t(p.rows >> 32 & 0x3FFF) << 4;
+    const bool in_rows = p.rows >> 62 & 1;
     for (uint32_t r = 0; r < 2; ++r)
-      for (uint32_t k = 0; k < 16; ++k) a[r][k] = number(number_at(start + (2 * warp + r) * eights + k / 8 * chunks + g * 16 + k % 8 * 2));
+      for (uint32_t half = 0; half < 2; ++half)
+        take_eight<kIsHalf>(a[r] + 8 * half, shared + (in_rows ? swizzled(start + (16 * warp + g + 8 * r) * 128 + 16 * half) : start + (2 * warp + r) * eights + half * chunks + g * 16));
   }
   const uint32_t start = uint32_t(p.b & 0x3FFF) << 4, panel_bytes = uint32_t(p.b >> 16 & 0x3FFF) << 4;
-  for (int j = 0; j < p.n_tokens / 2; ++j) {
-    const uint32_t token = uint32_t(j / 4 * 8 + j % 2) + 2 * q;
-    float sum = p.fresh ? 0.0f : p.d[j];
-    for (uint32_t k = 0; k < 16; ++k) {
-      sum += a[j / 2 % 2][k] * number(p.is_transposed ? swizzled_number_at(start + token / 64 * panel_bytes, k, token % 64) : swizzled_number_at(start, token, k));
+  for (int j = 0; j < p.n_tokens / 2; j += 4) {                              // eight tokens, of which a lane has two
+    float b[2][16], sum[4];
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t token = uint32_t(2 * j) + 2 * q + i;
+      if constexpr (kTransposed) {
+        for (uint32_t k = 0; k < 16; ++k) {
+          uint16_t bits;
+          std::memcpy(&bits, shared + swizzled(start + token / 64 * panel_bytes + k * 128 + 2 * (token % 64)), 2);
+          b[i][k] = number<kIsHalf>(bits);
+        }
+      } else {
+        for (uint32_t half = 0; half < 2; ++half) take_eight<kIsHalf>(b[i] + 8 * half, shared + swizzled(start + token * 128 + 16 * half));
+      }
     }
-    p.d[j] = sum;
+    for (int i = 0; i < 4; ++i) sum[i] = p.fresh ? 0.0f : p.d[j + i];
+    for (int k = 0; k < 16; ++k)
+      for (int i = 0; i < 4; ++i) sum[i] += a[i / 2][k] * b[i % 2][k];
+    std::copy(sum, sum + 4, p.d + j);
   }
+}
+inline void make(const Product& p) {
+  if (p.is_half) return p.is_transposed ? make<true, true>(p) : make<true, false>(p);
+  return p.is_transposed ? make<false, true>(p) : make<false, false>(p);
 }
 
 inline void wgmma_fence() {}
