@@ -35,17 +35,23 @@ struct Warp {
 };
 
 struct Block;
+// What is looked at in every round, apart from what a thread needs to go on.
 struct Fiber {
   Block* block;
   Warp* warp;
   int thread;                                // of the block
+  bool has_ended = false;
+  const uint64_t* turn = nullptr;            // it goes on when this is no longer `was`; null: in any case
+  uint64_t was = 0;
+  Ready ready = nullptr;                     // and when this says so
+  const void* of = nullptr;
+  uint64_t cluster_turn = 0;                 // in which it arrived at its cluster's barrier
+};
+struct Place {
   ucontext_t first;
   jmp_buf at;
   std::unique_ptr<std::byte[]> stack;
-  bool has_begun, has_ended;
-  Ready ready;                               // null: it goes on in any case
-  const void* of;
-  uint64_t cluster_turn;                     // in which it arrived at its cluster's barrier
+  bool has_begun = false;
 };
 
 // Dynamic shared memory begins a little behind such a multiple in the host's memory: kernels have to reckon with shared addresses, which begin at 0.
@@ -62,7 +68,8 @@ struct Block {
 struct Cluster { int n_arrived = 0; uint64_t turn = 0; };
 
 jmp_buf scheduler;
-std::deque<Fiber> fibers;                    // [block][thread]
+std::vector<Fiber> fibers;                   // [block][thread]
+std::deque<Place> places;
 std::vector<Block> blocks;                   // that run at a time
 std::vector<Cluster> clusters;
 int n_threads, n_of_cluster, running;
@@ -74,13 +81,14 @@ const void* arguments;
 std::mt19937 rng{std::getenv("RIDGE_SEED") ? unsigned(std::atoi(std::getenv("RIDGE_SEED"))) : 1u};      // another order
 
 void yield() {
-  if (_setjmp(fiber->at) == 0) _longjmp(scheduler, 1);
+  if (_setjmp(places[size_t(running)].at) == 0) _longjmp(scheduler, 1);
 }
 
 void go_on() {
   if (_setjmp(scheduler) != 0) return;
-  if (std::exchange(fiber->has_begun, true)) _longjmp(fiber->at, 1);
-  setcontext(&fiber->first);
+  Place& place = places[size_t(running)];
+  if (std::exchange(place.has_begun, true)) _longjmp(place.at, 1);
+  setcontext(&place.first);
 }
 
 void end_meetings(Block& block, Warp& warp) {
@@ -91,12 +99,14 @@ void end_meetings(Block& block, Warp& warp) {
   }
 }
 
-void run_thread() {
-  body(arguments);
-  fiber->has_ended = true;
-  fiber->block->n_ended++, fiber->warp->n_ended++;
-  end_meetings(*fiber->block, *fiber->warp);
-  yield();
+// Thread after thread: a fiber that has ended begins anew with the next blocks.
+void run_threads() {
+  for (;; yield()) {
+    body(arguments);
+    fiber->has_ended = true;
+    fiber->block->n_ended++, fiber->warp->n_ended++;
+    end_meetings(*fiber->block, *fiber->warp);
+  }
 }
 
 // Some of what is under way, or all of it.
@@ -125,16 +135,18 @@ void run_blocks(const std::vector<dim3>& indices, size_t shared_bytes) {
   clusters.assign(indices.size() / size_t(n_of_cluster), {});
   for (size_t i = 0; i < indices.size(); ++i) begin(blocks[i], indices[i], shared_bytes);
   const size_t n = indices.size() * size_t(n_threads);
-  if (fibers.size() < n) fibers.resize(n);
+  fibers.assign(n, {});
   for (size_t i = 0; i < n; ++i) {
     Fiber& of = fibers[i];
     of.block = &blocks[i / size_t(n_threads)], of.thread = int(i) % n_threads, of.warp = &of.block->warps[size_t(of.thread) / 32];
-    if (!of.stack) of.stack.reset(new std::byte[kStackBytes]);
-    of.has_begun = of.has_ended = false, of.ready = nullptr;
-    getcontext(&of.first);
-    of.first.uc_stack = {.ss_sp = of.stack.get(), .ss_flags = 0, .ss_size = kStackBytes};
-    of.first.uc_link = nullptr;
-    makecontext(&of.first, run_thread, 0);
+  }
+  while (places.size() < n) {
+    Place& place = places.emplace_back();
+    place.stack.reset(new std::byte[kStackBytes]);
+    getcontext(&place.first);
+    place.first.uc_stack = {.ss_sp = place.stack.get(), .ss_flags = 0, .ss_size = kStackBytes};
+    place.first.uc_link = nullptr;
+    makecontext(&place.first, run_threads, 0);
   }
   std::vector<int> order(n);
   std::iota(order.begin(), order.end(), 0);
@@ -145,9 +157,10 @@ void run_blocks(const std::vector<dim3>& indices, size_t shared_bytes) {
       if (rng() % 64 == 0) block.warps[rng() % block.warps.size()].stays_until = n_rounds + int(rng() % 100);
     for (const int i : order) {
       running = i, fiber = &fibers[size_t(i)];
+      if (fiber->warp->stays_until > n_rounds || (fiber->turn && *fiber->turn == fiber->was)) continue;
       threadIdx.x = unsigned(fiber->thread), blockIdx = fiber->block->index;
-      if (fiber->warp->stays_until > n_rounds || (fiber->ready && !fiber->ready(fiber->of))) continue;
-      fiber->ready = nullptr;
+      if (fiber->ready && !fiber->ready(fiber->of)) continue;
+      fiber->ready = nullptr, fiber->turn = nullptr;
       go_on();
     }
     happen();
@@ -156,9 +169,10 @@ void run_blocks(const std::vector<dim3>& indices, size_t shared_bytes) {
   CHECK(pending.empty());                                                    // copies that nobody waited for
 }
 
-// Until the meeting has ended.
-void await(const Meeting& meeting, uint64_t turn) {
-  wait_until([&meeting, turn] { return meeting.turn != turn; });
+void await_turn(const uint64_t& turn, uint64_t was) {
+  if (turn != was) return;
+  fiber->turn = &turn, fiber->was = was;
+  yield();
 }
 
 bool together = false;
@@ -168,15 +182,10 @@ bool together = false;
 void wait_until(Ready ready, const void* of) {
   if (ready(of)) return;
   fiber->ready = ready, fiber->of = of;
-  const int self = running;
   yield();
-  CHECK_EQ(self, running);
 }
 
-void pause() {
-  fiber->ready = nullptr;
-  yield();
-}
+void pause() { yield(); }
 
 void later(Done done, const uint64_t (&with)[4]) { pending.push_back({done, {with[0], with[1], with[2], with[3]}}); }
 std::byte* shared_memory() { return fiber->block->shared; }
@@ -189,7 +198,7 @@ int meet(int brought) {
   const uint64_t turn = block.all.turn;
   block.all.n_here++, block.all.sum += brought;
   end_meetings(block, *fiber->warp);
-  await(block.all, turn);
+  await_turn(block.all.turn, turn);
   return block.all.last_sum;
 }
 
@@ -202,7 +211,7 @@ void meet_at(int number, int n) {
   const Meeting& meeting = fiber->block->numbered[number];
   const uint64_t turn = meeting.turn;
   arrive_at(number, n);
-  await(meeting, turn);
+  await_turn(meeting.turn, turn);
 }
 
 const uint64_t* exchange(uint64_t brought) {
@@ -211,7 +220,7 @@ const uint64_t* exchange(uint64_t brought) {
   warp.brought[fiber->thread % 32] = brought;
   warp.meeting.n_here++;
   end_meetings(*fiber->block, warp);
-  await(warp.meeting, turn);
+  await_turn(warp.meeting.turn, turn);
   return warp.last_brought;
 }
 
@@ -222,7 +231,7 @@ void arrive_at_cluster() {
 }
 void await_cluster() {
   const Cluster& cluster = clusters[size_t(running / n_threads / n_of_cluster)];
-  wait_until([&cluster, turn = fiber->cluster_turn] { return cluster.turn != turn; });
+  await_turn(cluster.turn, fiber->cluster_turn);
 }
 
 void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, int cluster, Body b, const void* a) {

@@ -1,6 +1,7 @@
 // The matmuls for several tokens, run on the host: in pairs of blocks and by wide blocks they give the bits of the matmul for many, with norms before them and what follows done on the way.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "emulated/matmul.h"
@@ -9,29 +10,35 @@ namespace ridge::cuda {
 namespace {
 
 // Three weights in one op, of which none is whole places. 832 inputs are not all chains in the last step; 320 not even in the only one; 8,256 are more steps than any ring has.
-TEST(Several, GivesTheBitsOfMany) {
+class SeveralOf : public testing::TestWithParam<Case> {};
+TEST_P(SeveralOf, GivesTheBitsOfMany) {
+  const Case& c = GetParam();
   std::mt19937 rng(4);
-  for (const Case& c : kCases)
-    for (const int64_t cols : {int64_t{832}, int64_t{320}, int64_t{8256}}) {
-      const auto is = [&](auto... format) { return ((c.raw.format == format) || ...); };
-      const bool representative = is(FormatId::nvfp4, FormatId::bf16, FormatId::q8_0, FormatId::q4_1) || c.raw.block_scales;      // of ways of their own
-      if (cols != 832 && !representative) continue;
-      Machine machine;
-      Three weights(c.raw, cols, rng);
-      for (const int n : {7, 13, 32}) {
-        if ((n == 13 && !representative) || (cols == 8256 && n != 13)) continue;
-        for (const int n_sms : {2, 4, 6, 132}) {                               // blocks alone, pairs that have three times 64 rows (where units are decoded and have no scales), twice and once
-          if (n_sms > 2 && n_sms < 132 && (n != 13 || cols != 832)) continue;
-          machine.launch.n_sms = n_sms;
-          const std::string what = std::string(c.name) + ", " + std::to_string(n) + " tokens, " + std::to_string(cols) + " inputs, " + std::to_string(n_sms) + " multiprocessors";
-          weights.expect_bits_of_many(n, machine, rng, what, [&](const Matmul& op) {
-            ASSERT_TRUE(takes_several_tokens(op, machine.launch));
-            matmul_several_tokens(op, {}, machine.launch);
-          });
-        }
+  const auto is = [&](auto... format) { return ((c.raw.format == format) || ...); };
+  const bool representative = is(FormatId::nvfp4, FormatId::bf16, FormatId::q8_0, FormatId::q4_1) || c.raw.block_scales;      // of ways of their own
+  for (const int64_t cols : {int64_t{832}, int64_t{320}, int64_t{8256}}) {
+    if (cols != 832 && !representative) continue;
+    Machine machine;
+    Three weights(c.raw, cols, rng);
+    for (const int n : {7, 13, 32}) {
+      if ((n == 13 && !representative) || (cols == 8256 && n != 13)) continue;
+      for (const int n_sms : {2, 4, 6, 132}) {                                 // blocks alone, pairs that have three times 64 rows (where units are decoded and have no scales), twice and once
+        if (n_sms > 2 && n_sms < 132 && (n != 13 || cols != 832)) continue;
+        machine.launch.n_sms = n_sms;
+        const std::string what = std::string(c.name) + ", " + std::to_string(n) + " tokens, " + std::to_string(cols) + " inputs, " + std::to_string(n_sms) + " multiprocessors";
+        weights.expect_bits_of_many(n, machine, rng, what, [&](const Matmul& op) {
+          ASSERT_TRUE(takes_several_tokens(op, machine.launch));
+          matmul_several_tokens(op, {}, machine.launch);
+        });
       }
     }
+  }
 }
+INSTANTIATE_TEST_SUITE_P(Formats, SeveralOf, testing::ValuesIn(kCases), [](const auto& of) {
+  std::string name = of.param.name;
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+});
 
 // One weight alone, whose result goes to the residual stream as well. 784, 912 and 1,080 rows are more than four multiprocessors take in whole rounds, and what is left goes another way: in q8_0 and bf16 of
 // 784 (pairs of 64 rows), in bf16 of 912 (of 128), in nvfp4 and fp8 of 1,080 and many inputs.

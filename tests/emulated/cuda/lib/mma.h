@@ -24,11 +24,11 @@ void multiply_warp(float* d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1, c
     for (uint32_t of = 0; of < 4; ++of)
       for (int half = 0; half < 2; ++half)
         for (int i = 0; i < 2; ++i) columns[c][8 * half + 2 * int(of) + i] = number(brought[4 * (2 * q + c) + of], 2 * half + i);
-  for (int j = 0; j < 4; ++j)
-    for (int k = 0; k < 16; ++k) d[j] += rows[j / 2][k] * columns[j % 2][k];
+  for (int k = 0; k < 16; ++k)
+    for (int j = 0; j < 4; ++j) d[j] += rows[j / 2][k] * columns[j % 2][k];
 }
 
-inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) { multiply_warp(d, a, b0, b1, bf16_to_f32); }
+inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) { multiply_warp(d, a, b0, b1, [](uint16_t bits) { return bf16_to_f32(bits); }); }
 
 template <bool kTransposed>
 void load_four_matrices(uint32_t (&v)[4], const void* row) {
