@@ -35,7 +35,7 @@ struct Warp {
 };
 
 struct Block;
-// What is looked at in every round, apart from what a thread needs to go on.
+// A thread of a block: what is looked at in every round.
 struct Fiber {
   Block* block;
   Warp* warp;
@@ -47,10 +47,11 @@ struct Fiber {
   const void* of = nullptr;
   uint64_t cluster_turn = 0;                 // in which it arrived at its cluster's barrier
 };
-struct Place {
+// And where it goes on, kept for the next blocks' threads.
+struct Stack {
   ucontext_t first;
   jmp_buf at;
-  std::unique_ptr<std::byte[]> stack;
+  std::unique_ptr<std::byte[]> memory;
   bool has_begun = false;
 };
 
@@ -69,10 +70,10 @@ struct Cluster { int n_arrived = 0; uint64_t turn = 0; };
 
 jmp_buf scheduler;
 std::vector<Fiber> fibers;                   // [block][thread]
-std::deque<Place> places;
+std::deque<Stack> stacks;                    // one of each
 std::vector<Block> blocks;                   // that run at a time
 std::vector<Cluster> clusters;
-int n_threads, n_of_cluster, running;
+int n_threads, n_of_cluster;
 Fiber* fiber;                                // the one that runs
 struct Later { Done done; uint64_t with[4]; };
 std::vector<Later> pending;
@@ -80,15 +81,18 @@ Body body;
 const void* arguments;
 std::mt19937 rng{std::getenv("RIDGE_SEED") ? unsigned(std::atoi(std::getenv("RIDGE_SEED"))) : 1u};      // another order
 
+size_t running() { return size_t(fiber - fibers.data()); }
+Cluster& own_cluster() { return clusters[running() / size_t(n_threads * n_of_cluster)]; }
+
 void yield() {
-  if (_setjmp(places[size_t(running)].at) == 0) _longjmp(scheduler, 1);
+  if (_setjmp(stacks[running()].at) == 0) _longjmp(scheduler, 1);
 }
 
 void go_on() {
   if (_setjmp(scheduler) != 0) return;
-  Place& place = places[size_t(running)];
-  if (std::exchange(place.has_begun, true)) _longjmp(place.at, 1);
-  setcontext(&place.first);
+  Stack& stack = stacks[running()];
+  if (std::exchange(stack.has_begun, true)) _longjmp(stack.at, 1);
+  setcontext(&stack.first);
 }
 
 void end_meetings(Block& block, Warp& warp) {
@@ -140,13 +144,13 @@ void run_blocks(const std::vector<dim3>& indices, size_t shared_bytes) {
     Fiber& of = fibers[i];
     of.block = &blocks[i / size_t(n_threads)], of.thread = int(i) % n_threads, of.warp = &of.block->warps[size_t(of.thread) / 32];
   }
-  while (places.size() < n) {
-    Place& place = places.emplace_back();
-    place.stack.reset(new std::byte[kStackBytes]);
-    getcontext(&place.first);
-    place.first.uc_stack = {.ss_sp = place.stack.get(), .ss_flags = 0, .ss_size = kStackBytes};
-    place.first.uc_link = nullptr;
-    makecontext(&place.first, run_threads, 0);
+  while (stacks.size() < n) {
+    Stack& stack = stacks.emplace_back();
+    stack.memory.reset(new std::byte[kStackBytes]);
+    getcontext(&stack.first);
+    stack.first.uc_stack = {.ss_sp = stack.memory.get(), .ss_flags = 0, .ss_size = kStackBytes};
+    stack.first.uc_link = nullptr;
+    makecontext(&stack.first, run_threads, 0);
   }
   std::vector<int> order(n);
   std::iota(order.begin(), order.end(), 0);
@@ -156,11 +160,10 @@ void run_blocks(const std::vector<dim3>& indices, size_t shared_bytes) {
     for (Block& block : blocks)
       if (rng() % 64 == 0) block.warps[rng() % block.warps.size()].stays_until = n_rounds + int(rng() % 100);
     for (const int i : order) {
-      running = i, fiber = &fibers[size_t(i)];
-      if (fiber->warp->stays_until > n_rounds || (fiber->turn && *fiber->turn == fiber->was)) continue;
-      threadIdx.x = unsigned(fiber->thread), blockIdx = fiber->block->index;
-      if (fiber->ready && !fiber->ready(fiber->of)) continue;
+      fiber = &fibers[size_t(i)];
+      if (fiber->warp->stays_until > n_rounds || (fiber->turn && *fiber->turn == fiber->was) || (fiber->ready && !fiber->ready(fiber->of))) continue;
       fiber->ready = nullptr, fiber->turn = nullptr;
+      threadIdx.x = unsigned(fiber->thread), blockIdx = fiber->block->index;
       go_on();
     }
     happen();
@@ -169,6 +172,7 @@ void run_blocks(const std::vector<dim3>& indices, size_t shared_bytes) {
   CHECK(pending.empty());                                                    // copies that nobody waited for
 }
 
+// Until the turn has ended.
 void await_turn(const uint64_t& turn, uint64_t was) {
   if (turn != was) return;
   fiber->turn = &turn, fiber->was = was;
@@ -189,8 +193,8 @@ void pause() { yield(); }
 
 void later(Done done, const uint64_t (&with)[4]) { pending.push_back({done, {with[0], with[1], with[2], with[3]}}); }
 std::byte* shared_memory() { return fiber->block->shared; }
-std::byte* shared_memory_of(int rank) { return blocks[size_t(running / n_threads / n_of_cluster * n_of_cluster + rank)].shared; }
-int this_thread() { return running; }
+std::byte* shared_memory_of(int rank) { return blocks[running() / size_t(n_threads * n_of_cluster) * size_t(n_of_cluster) + size_t(rank)].shared; }
+int this_thread() { return int(running()); }
 void run_blocks_together(bool are) { together = are; }
 
 int meet(int brought) {
@@ -225,13 +229,12 @@ const uint64_t* exchange(uint64_t brought) {
 }
 
 void arrive_at_cluster() {
-  Cluster& cluster = clusters[size_t(running / n_threads / n_of_cluster)];
+  Cluster& cluster = own_cluster();
   fiber->cluster_turn = cluster.turn;
   if (++cluster.n_arrived == n_threads * n_of_cluster) cluster.n_arrived = 0, cluster.turn++;
 }
 void await_cluster() {
-  const Cluster& cluster = clusters[size_t(running / n_threads / n_of_cluster)];
-  await_turn(cluster.turn, fiber->cluster_turn);
+  await_turn(own_cluster().turn, fiber->cluster_turn);
 }
 
 void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, int cluster, Body b, const void* a) {

@@ -1,4 +1,5 @@
-// Kernels on the host take one thread, so all tests together run in a process for each of a few processors, unless a filter or shards are asked for.
+// Kernels on the host take one thread, so all tests together run in a process for each of a few processors, unless a filter or shards are asked for. Which threads go on first depends on the tests before it in a
+// process: what fails is found again by the same shards (GTEST_TOTAL_SHARDS), or with other orders (RIDGE_SEED).
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
