@@ -44,7 +44,8 @@ class CudaBackend final : public Backend {
     for (Turn& turn : turns_)
       for (cudaEvent_t* event : {&turn.copied, &turn.done}) CUDA_TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
     if (properties_.major >= 9) {
-      launch_.normed_rows = reinterpret_cast<Turnstile*>(take(sizeof(Turnstile)));
+      launch_.scaled = take(int64_t{2} * kMostSeveral * kMostScaledCols);
+      launch_.tile_squares = reinterpret_cast<float*>(take(int64_t{4} * kMostSeveral * kMostScaledCols / 16));
       launch_.relays = take(kRelayBytes);
       launch_.chain_sums = reinterpret_cast<float4*>(take(kMostChainSums));
       launch_.tile_relays = reinterpret_cast<float*>(take(kTileRelayBytes, 0xff));       // kUnmade
@@ -346,6 +347,7 @@ class CudaBackend final : public Backend {
     };
     if (const auto* a = std::get_if<PagedAttention>(&op)) grow(launch_.attention_scratch, launch_.attention_scratch_bytes, attention_scratch_needed(*a, launch_));
     if (const auto* m = std::get_if<Matmul>(&op)) grow(launch_.matmul_scratch, launch_.matmul_scratch_bytes, tiles_bytes(m->x.rows, m->x.cols));
+    if (const auto* n = std::get_if<AddNorm>(&op)) grow(launch_.factors, launch_.factors_bytes, (n->out.rows + kTileTokens) * 4);
     if (const auto* a = std::get_if<Activate>(&op)) grow(launch_.activated, launch_.activated_bytes, tiles_bytes(a->out.rows, a->out.cols));
   }
 

@@ -84,14 +84,37 @@ class Lowering {
   size_t emit(const AddNorm& op, size_t i) {
     AddNorm rest = op;
     if (added_ == &op) rest.pending = {};                                    // the matmul before has done it
-    const auto* m = at<Matmul>(i + 1);
-    if (m && m->x.data == op.out.data && m->x.rows == op.out.rows && m->x.cols == op.out.cols && op.kind == NormKind::rms && !op.bias && !rest.pending && takes_few_tokens(*m, launch_))
-      return 1 + emit_few(*m, i + 1, &rest);
+    if (const Matmul* m = takes_factor(op, i)) return emit_without_factor(rest, *m, i, ahead_ == &op);
     phased_.flush(launch_);
     const Tiles tiles = tiles_of(op.out, i, launch_.matmul_scratch);
-    const Lanes lanes = lanes_of(op.out, i, launch_.matmul_scratch);
-    if (lanes.data && op.kind == NormKind::rms && !op.bias && !rest.pending && op.x.cols <= kSeveralNormCols) return 1 + emit_few(*m, i + 1, &rest);
-    add_norm(rest, tiles, lanes, launch_);
+    add_norm(rest, {.tiles = tiles, .lanes = lanes_of(op.out, i, launch_.matmul_scratch)}, launch_);
+    return 1;
+  }
+
+  // The matmul that takes a norm's out, and alone, if it is one that multiplies its sums with the norm's factor: then the norm leaves that to it, whatever the number of rows, for the one is rounded
+  // otherwise than the other.
+  const Matmul* takes_factor(const AddNorm& norm, size_t i) const {
+    const Matmul* m = only_feeds(norm.out, i);
+    if (!m || norm.kind != NormKind::rms || norm.bias || norm.x.cols % 64 > 0 || norm.x.cols > kMostScaledCols) return nullptr;
+    return std::any_of(m->w.begin(), m->w.end(), [](const Weight* w) { return w && w->arithmetic.x == FormatId::f32; }) ? nullptr : m;
+  }
+  // is_ahead: the matmul before has done it.
+  size_t emit_without_factor(AddNorm norm, const Matmul& op, size_t i, bool is_ahead) {
+    if (takes_few_tokens(op, launch_)) {
+      if (norm.pending) {
+        phased_.flush(launch_);
+        add_scaled({.x = norm.x, .y = norm.pending, .scale = norm.pending_scale}, launch_);
+        norm.pending = {};
+      }
+      return 1 + emit_few(op, i + 1, &norm);
+    }
+    phased_.flush(launch_);
+    if (takes_several_tokens(op, launch_)) {
+      if (!is_ahead) add_norm(norm, {.lanes = lanes_for(op, launch_.scaled), .squares = {launch_.tile_squares, int(norm.x.cols)}}, launch_);
+      return 1 + emit_few(op, i + 1, &norm);
+    }
+    add_norm(norm, {.tiles = tiles_of(norm.out, i, launch_.matmul_scratch), .factors = launch_.factors}, launch_);
+    scaled_for_ = &op;
     return 1;
   }
 
@@ -101,17 +124,18 @@ class Lowering {
     if (takes_several_tokens(op, launch_)) return emit_few(op, i, nullptr);
     std::byte* tiles = tiled_ == op.x.data ? tiles_ : as_before(op, i) && gemm_takes_tiles(op, launch_) ? launch_.matmul_scratch : nullptr;
     tiled_ = nullptr;
+    const float* const factors = scaled_for_ == &op ? launch_.factors : nullptr;
     const auto* act = at<Activate>(i + 1);
     const auto* fed = act ? only_feeds(act->out, i + 1) : nullptr;
     if (fed && gemm_activates(op, *act, *fed, launch_)) {
-      gemm_activate(tiles_of(act->out, i + 1, launch_.activated).data, op, act->kind, tiles ? tiles : launch_.matmul_scratch, tiles != nullptr, launch_);
+      gemm_activate(tiles_of(act->out, i + 1, launch_.activated).data, op, act->kind, tiles ? tiles : launch_.matmul_scratch, tiles != nullptr, factors, launch_);
       return 2;
     }
     const auto* next = at<AddNorm>(i + 1);
     const bool adds = next && is_pending_of(*next, op) && next->pending_scale == 1.0f && next->x.rows == op.x.rows && next->x.stride == op.out[0].stride && gemm_takes(op, launch_) &&
                       !is_read_from(ops_, i + 2, op.out[0]);
     if (adds) added_ = next;
-    return matmul(op, tiles, adds ? next : nullptr, launch_), 1;
+    return matmul(op, tiles, factors, adds ? next : nullptr, launch_), 1;
   }
 
   // Whether all that a matmul makes is what a norm adds to its x.
@@ -159,8 +183,9 @@ class Lowering {
     Around around;
     if (norm) around.norm = *norm;
     const bool few = takes_few_tokens(op, launch_);
-    if (in_lanes_ == op.x.data) around.x_lanes = lanes_;
-    else if (!few && !norm && as_before(op, i)) around.x_lanes = launch_.matmul_scratch;
+    if (norm) around.x_lanes = launch_.scaled;
+    else if (in_lanes_ == op.x.data) around.x_lanes = lanes_;
+    else if (!few && as_before(op, i)) around.x_lanes = launch_.matmul_scratch;
     in_lanes_ = nullptr;
     if (few && !norm && activated_for_ == i && activated_ == op.x.data) around.x_bf16 = launch_.activated;
     size_t n_done = 1;
@@ -174,6 +199,8 @@ class Lowering {
       if (!few) around.out_lanes = lanes_of(act->out, i + 1, launch_.activated);
     } else if (next_norm && is_pending_of(*next_norm, op) && !(norm && norm->x.data == next_norm->x.data)) {
       around.residual = added_ = next_norm;
+      const Matmul* const next = few || norm ? nullptr : takes_factor(*next_norm, i + 1);      // with a norm before it is `scaled` that is read
+      if (next && !takes_few_tokens(*next, launch_) && takes_several_tokens(*next, launch_)) around.next_lanes = lanes_for(*next, launch_.scaled), ahead_ = next_norm;
     }
     if (!few) return matmul_several_tokens(op, around, launch_), n_done;
     phased_.add(op, around, launch_);
@@ -183,6 +210,8 @@ class Lowering {
   const std::vector<Op>& ops_;
   Launch launch_;
   const AddNorm* added_ = nullptr;           // whose addition is done
+  const AddNorm* ahead_ = nullptr;           // that is done altogether
+  const Matmul* scaled_for_ = nullptr;       // whose factors are launch_.factors
   const std::byte* activated_ = nullptr;     // the tensor that launch_.activated holds in bf16 for the op at activated_for_
   size_t activated_for_ = 0;
   const std::byte* tiled_ = nullptr;         // the tensor that tiles_ holds for the matmul that comes next

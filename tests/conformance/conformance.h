@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/op_reads.h"
 #include "cpu/cpu_backend.h"
 #include "ref/ref_backend.h"
 
@@ -138,6 +139,17 @@ inline void run_step(Backend& backend, const Step& step, const std::vector<Op>& 
   backend.begin(step);
   for (const Op& op : ops) backend.run(op);
   backend.end();
+}
+
+// Each op in a step of its own, but for a norm with the matmul that alone reads it: which of them applies the norm's factor is a backend's choice, and it rounds accordingly.
+inline void run_apart(Backend& backend, const Step& step, const std::vector<Op>& ops) {
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const auto* norm = std::get_if<AddNorm>(&ops[i]);
+    const auto* matmul = i + 1 < ops.size() ? std::get_if<Matmul>(&ops[i + 1]) : nullptr;
+    const bool with_next = norm && matmul && matmul->x.data == norm->out.data && !is_read_from(ops, i + 2, norm->out);
+    if (with_next) run_step(backend, step, {ops[i], ops[i + 1]}), ++i;
+    else run_step(backend, step, {ops[i]});
+  }
 }
 
 // |a - b| <= tolerance * (largest magnitude of b, at least 1).

@@ -303,8 +303,7 @@ class Layers {
   }
 
   std::array<Matrix, 2> run(bool one_by_one) {
-    if (one_by_one)
-      for (const Op& op : ops) run_step(b_, *plan_.step, {op});
+    if (one_by_one) run_apart(b_, *plan_.step, ops);
     else run_step(b_, *plan_.step, ops);
     return {get(b_, x), get(b_, pending)};
   }

@@ -297,8 +297,7 @@ TEST_F(Cuda, NeighboursInOneKernelGiveTheBitsOfOneByOne) {
         const std::vector<Op> ops = {Matmul{.out = {pending}, .x = ts, .w = {&wo}}, add_norm, Matmul{.out = {tg, tu}, .x = normed, .w = {&wg, &wu}, .bias = {tb}},
                                      Activate{.out = tg, .gate = tg, .up = tu, .kind = ActKind::silu}, Matmul{.out = {pending}, .x = tg, .w = {&wd}}, add_norm};
         if (way == 0) run_step(*backend, plain_step(n_tokens), ops);
-        else
-          for (const Op& op : ops) run_step(*backend, plain_step(n_tokens), {op});
+        else run_apart(*backend, plain_step(n_tokens), ops);
         results[way][0] = get(*backend, tx), results[way][1] = get(*backend, tg), results[way][2] = get(*backend, normed);
       }
       for (int i = 0; i < 3; ++i) {
@@ -309,33 +308,32 @@ TEST_F(Cuda, NeighboursInOneKernelGiveTheBitsOfOneByOne) {
   }
 }
 
-// The norm writes what the matmul of several tokens reads, in its order.
-TEST_F(Cuda, ANormBeforeSeveralTokensGivesTheBitsOfOneByOne) {
+// A matmul multiplies its sums with the factor of the norm before it, which few tokens, several and many come by in ways of their own: a row is the same, and nearly that of a norm and a matmul apart.
+TEST_F(Cuda, ANormsRowsBeforeAMatmulAreTheSameInAnyBatch) {
   Rng rng(14);
   for (const FormatId format : {FormatId::bf16, FormatId::q8_0, FormatId::nvfp4})      // inputs as a row has them, in halves, and for wgmma
     for (const int d : {64, 576, 1024, 2112, 4096, 4160, 8192, 8256})
       for (const bool weighted : {true, false}) {
         if (!weighted && d != 576) continue;
-        const int n_out = format == FormatId::nvfp4 && d == 576 ? 30011 : d == 4096 ? 5000 : 80;      // several_wide.cu, rows for more blocks than tokens, and for fewer
+        const int n_out = format == FormatId::nvfp4 && d == 576 ? 30011 : d == 4096 ? 5000 : 80, n_all = 70;      // several_wide.cu, rows for more blocks than tokens, and for fewer
         const auto w = encode(random_matrix(rng, n_out, d), format);
-        const Matrix x = random_matrix(rng, 32, d), norm = random_matrix(rng, 1, d);
+        const Matrix x = random_matrix(rng, n_all, d), pending = random_matrix(rng, n_all, d), norm = random_matrix(rng, 1, d);
         auto backend = make_cuda_backend({.graphs = false});
         const Weight prepared = backend->prepare(w->stored, {});
-        const Tensor tx = put(*backend, x), tn = put(*backend, norm);
-        for (const int n : {6, 9, 17, 32}) {
-          const Tensor normed = backend->allocate_f32(n, d);
-          Matrix results[2];
-          for (int way = 0; way < 2; ++way) {
-            const Tensor out = backend->allocate_f32(n, n_out);
-            const AddNorm add_norm{.out = normed, .x = tx.slice_rows(0, n), .weight = weighted ? tn : Tensor{}, .eps = 1e-5f, .weight_offset = 0.5f};
-            const std::vector<Op> ops = {add_norm, Matmul{.out = {out}, .x = normed, .w = {&prepared}}};
-            if (way == 0) run_step(*backend, plain_step(n), ops);
-            else
-              for (const Op& op : ops) run_step(*backend, plain_step(n), {op});
-            results[way] = get(*backend, out);
-          }
-          expect_same(results[0], results[1], std::to_string(d) + " wide, " + std::to_string(n) + " tokens, " + std::string(ridge::format(format).name));
-        }
+        const Tensor tn = put(*backend, norm);
+        const auto run = [&](int n, bool apart) {
+          const Tensor tx = put(*backend, x.slice(0, n)), tp = put(*backend, pending.slice(0, n)), normed = backend->allocate_f32(n, d), out = backend->allocate_f32(n, n_out);
+          const AddNorm add_norm{.out = normed, .x = tx, .pending = tp, .pending_scale = 0.75f, .weight = weighted ? tn : Tensor{}, .eps = 1e-5f, .weight_offset = 0.5f};
+          const Matmul matmul{.out = {out}, .x = normed, .w = {&prepared}};
+          if (apart) run_step(*backend, plain_step(n), {add_norm}), run_step(*backend, plain_step(n), {matmul});
+          else run_step(*backend, plain_step(n), {add_norm, matmul});
+          return get(*backend, out);
+        };
+        const std::string what = std::to_string(d) + " wide, " + std::string(ridge::format(format).name);
+        const Matrix all = run(n_all, false);
+        expect_close(all, run(n_all, true), 0.01f, what);
+        for (const int n : {1, 3, 6, 9, 17, 32, 40}) expect_same(run(n, false), all.slice(0, n), what + ", " + std::to_string(n) + " tokens");
+        if (HasFailure()) return;
       }
 }
 
@@ -360,8 +358,7 @@ TEST_F(Cuda, MatmulsInARowOverOneInputGiveTheBitsOfOneByOne) {
         ops.push_back(Matmul{.out = {outs.back()}, .x = i < weights.size() ? x : other, .w = {&w}});
       }
       if (!apart) run_step(*backend, plain_step(n), ops);
-      else
-        for (const Op& op : ops) run_step(*backend, plain_step(n), {op});
+      else run_apart(*backend, plain_step(n), ops);
       std::vector<Matrix> results;
       for (const Tensor& out : outs) results.push_back(get(*backend, out));
       return results;
@@ -478,8 +475,7 @@ TEST_F(Cuda, LayersInOneStepGiveTheBitsOfOneByOne) {
       const Tensor pages{kv[1].base, FormatId::u8, 1, plan.n_pages * 2 * plane_bytes, plan.n_pages * 2 * plane_bytes};
       for (int pass = 0; pass < (way == 0 ? 5 : 1); ++pass) {                  // plain, captured, replayed
         if (way == 0) run_step(*backend, *plan.step, ops);
-        else
-          for (const Op& op : ops) run_step(*backend, *plan.step, {op});
+        else run_apart(*backend, *plan.step, ops);
         std::vector<std::byte> bytes(static_cast<size_t>(pages.cols));
         backend->download(bytes.data(), pages);
         Matrix page_values{1, pages.cols, {}};
@@ -516,8 +512,7 @@ TEST_F(Cuda, HeadNormsRopeAndStoreInOneKernelGiveTheBitsOfOneByOne) {
                                  RopeStore{.q = tq, .k = tk, .v = tv, .angles = angles, .n_heads = n_heads, .n_kv_heads = n_kv_heads, .head_dim = head_dim, .v_dim = head_dim,
                                            .n_rot = head_dim, .kv = kv}};
     if (way == 0) run_step(*backend, *plan.step, ops);
-    else
-      for (const Op& op : ops) run_step(*backend, *plan.step, {op});
+    else run_apart(*backend, *plan.step, ops);
     rotated[way] = get(*backend, tq), pages[way] = get(*backend, memory);
   }
   expect_same(rotated[0], rotated[1], "q");
@@ -619,10 +614,8 @@ TEST_F(Cuda, ALayersRowsAreTheSameHoweverItsOpsAreFused) {
                        u = backend->allocate_f32(n, d_ff), out = backend->allocate_f32(n, d);
           const std::vector<Op> ops = {AddNorm{.out = normed, .x = tx, .pending = tp, .weight = tw, .eps = 1e-5f}, Matmul{.out = {g, u}, .x = normed, .w = {&gate, &up}, .bias = {tb}},
                                        Activate{.out = g, .gate = g, .up = u, .kind = kind}, Matmul{.out = {out}, .x = g, .w = {&down}}};
-          if (apart)
-            for (const Op& op : ops) run_step(*backend, plain_step(n), {op});
-          else
-            run_step(*backend, plain_step(n), ops);
+          if (apart) run_apart(*backend, plain_step(n), ops);
+          else run_step(*backend, plain_step(n), ops);
           return get(*backend, out);
         };
         const std::string what = how.name() + ", activation " + std::to_string(int(kind)) + ", " + std::to_string(d_ff) + " wide";
@@ -660,10 +653,8 @@ TEST_F(Cuda, MatmulsInOneKernelGiveTheSameRows) {
         }
         ops.push_back(AddNorm{.out = normed, .x = tx, .pending = tp, .weight = weight, .eps = 1e-5f});
         ops.push_back(Matmul{.out = {out}, .x = normed, .w = {&other}});
-        if (apart)
-          for (const Op& op : ops) run_step(*backend, plain_step(n), {op});
-        else
-          run_step(*backend, plain_step(n), ops);
+        if (apart) run_apart(*backend, plain_step(n), ops);
+        else run_step(*backend, plain_step(n), ops);
         return get(*backend, out);
       };
       const Matrix all = run(n_all, true);

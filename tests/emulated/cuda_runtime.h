@@ -32,8 +32,8 @@ namespace ridge::emulated {
 
 // Waits for all threads of the block that have not ended; the sum of what they bring.
 int meet(int brought);
-// Waits for the 32 lanes of the warp; what each of them brought.
-const uint64_t* exchange(uint64_t brought);
+// Waits for the lanes of the warp that the mask names, all 32 or four in a row; what each of them brought.
+const uint64_t* exchange(uint64_t brought, unsigned mask = 0xffffffffu);
 
 // Lets others run until `ready`, which is asked again and again.
 using Ready = bool (*)(const void*);
@@ -94,7 +94,7 @@ inline void __syncwarp() { ridge::emulated::exchange(0); }
 inline void __nanosleep(unsigned) {}
 
 template <class T>
-T __shfl_xor_sync(unsigned, T v, int lanes) { return ridge::emulated::value_of<T>(ridge::emulated::exchange(ridge::emulated::bits_of(v))[(threadIdx.x % 32) ^ unsigned(lanes)]); }
+T __shfl_xor_sync(unsigned mask, T v, int lanes) { return ridge::emulated::value_of<T>(ridge::emulated::exchange(ridge::emulated::bits_of(v), mask)[(threadIdx.x % 32) ^ unsigned(lanes)]); }
 template <class T>
 T __shfl_up_sync(unsigned, T v, unsigned lanes) {
   const unsigned lane = threadIdx.x % 32;

@@ -29,8 +29,8 @@ struct Meeting {
 };
 
 struct Warp {
-  Meeting meeting;
-  uint64_t brought[32], last_brought[32];
+  Meeting meeting, fours[8];
+  uint64_t brought[32], last_brought[32], of_fours[32], last_of_fours[32];
   int n_ended = 0, stays_until = 0;          // now and then one falls behind the others for a while, and some begin late
 };
 
@@ -218,10 +218,23 @@ void meet_at(int number, int n) {
   await_turn(meeting.turn, turn);
 }
 
-const uint64_t* exchange(uint64_t brought) {
+const uint64_t* exchange(uint64_t brought, unsigned mask) {
   Warp& warp = *fiber->warp;
+  const int lane = fiber->thread % 32, four = lane / 4;
+  if (mask != 0xffffffffu) {
+    CHECK_EQ(mask, 0xfu << 4 * four);
+    Meeting& meeting = warp.fours[four];
+    const uint64_t turn = meeting.turn;
+    warp.of_fours[lane] = brought;
+    if (++meeting.n_here == 4) {
+      std::copy_n(warp.of_fours + 4 * four, 4, warp.last_of_fours + 4 * four);
+      meeting.end();
+    }
+    await_turn(meeting.turn, turn);
+    return warp.last_of_fours;
+  }
   const uint64_t turn = warp.meeting.turn;
-  warp.brought[fiber->thread % 32] = brought;
+  warp.brought[lane] = brought;
   warp.meeting.n_here++;
   end_meetings(*fiber->block, warp);
   await_turn(warp.meeting.turn, turn);

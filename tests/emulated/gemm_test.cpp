@@ -82,6 +82,8 @@ TEST(Gemm, ActivatesOnTheWay) {
       for (const ActKind kind : {ActKind::silu, ActKind::gelu_tanh}) {
         if (kind == ActKind::gelu_tanh && c.raw.format != FormatId::nvfp4) continue;
         Rows x = random_rows(n, 576, rng), out(n, 192);
+        std::vector<float> factors(size_t(n) + kTileTokens);                 // of a norm before
+        for (int t = 0; t < n; ++t) factors[size_t(t)] = 0.5f + float(t % 7);
         const Matmul op{.out = {out.tensor, out.tensor}, .x = x.tensor, .w = {&gate.weight, &up.weight}, .bias = {bias.tensor}};
         std::vector<uint16_t> first;
         for (const int tokens : {192, 128, 64}) {
@@ -89,13 +91,13 @@ TEST(Gemm, ActivatesOnTheWay) {
           const std::string what = std::string(c.name) + ", " + std::to_string(n) + " tokens, blocks of " + std::to_string(tokens);
           Aligned tiles(tiles_bytes(n, 576)), out_tiles(tiles_bytes(n, 192));
           machine.launch.gemm_way = {tokens, false};
-          gemm_activate(out_tiles.at, op, kind, tiles.at, false, machine.launch);
+          gemm_activate(out_tiles.at, op, kind, tiles.at, false, factors.data(), machine.launch);
           std::vector<uint16_t> got;
           for (int t = 0; t < n; ++t)
             for (int k = 0; k < 192; ++k) got.push_back(reinterpret_cast<const uint16_t*>(out_tiles.at + tile_place(t, k / 2 * 2, 3, takes_halves(gate.weight)))[k % 2]);
           for (int t = 0; t < n; ++t) {
             const int k = t % 192;
-            const float wanted = act(kind, float(product(gate, k, x.row(t))) + bias.row(0)[k]) * float(product(up, k, x.row(t)));
+            const float wanted = act(kind, float(product(gate, k, x.row(t))) * factors[size_t(t)] + bias.row(0)[k]) * float(product(up, k, x.row(t))) * factors[size_t(t)];
             ASSERT_NEAR(bf16_to_f32(got[size_t(t * 192 + k)]), wanted, std::fabs(wanted) / 128 + 1e-3) << what << ", token " << t;
           }
           if (first.empty()) first = got;

@@ -78,17 +78,17 @@ inline double product(const Packed& w, int64_t row, const float* x) {
 }
 
 struct Machine {
-  Machine() : sums(kMostChainSums), scratch(1 << 20), activated(1 << 20) {
+  Machine() : sums(kMostChainSums), scratch(1 << 20), activated(1 << 20), scaled(2 * kMostSeveral * kMostScaledCols), squares(4 * kMostSeveral * kMostScaledCols / 16) {
     launch.chain_sums = reinterpret_cast<float4*>(sums.at);
     launch.matmul_scratch = scratch.at, launch.matmul_scratch_bytes = scratch.n;
     launch.activated = activated.at, launch.activated_bytes = activated.n;
-    launch.normed_rows = &normed;
+    launch.scaled = scaled.at;
+    launch.tile_squares = reinterpret_cast<float*>(squares.at);
     launch.n_sms = 3;                        // fewer than tiles: blocks take several in turn
     launch.compute_capability = 90;
     launch.max_shared_bytes = (227 << 10) - kSharedForOthers;
   }
-  Aligned sums, scratch, activated;
-  Turnstile normed{};
+  Aligned sums, scratch, activated, scaled, squares;
   Launch launch{};
 };
 
@@ -98,12 +98,12 @@ constexpr Case kCases[] = {{"bf16", {FormatId::bf16}}, {"fp8", {FormatId::fp8_e4
 inline bool has_scales(const Case& c) { return c.raw.block_scales || c.raw.format == FormatId::q8_0 || c.raw.format == FormatId::q4_0 || c.raw.format == FormatId::q4_1; }
 
 // Rows of an op's first weight by the matmul for many tokens.
-inline Rows by_many(const Packed& w, const Tensor& x, Machine& machine, const Tensor& bias = {}) {
+inline Rows by_many(const Packed& w, const Tensor& x, Machine& machine, const Tensor& bias = {}, const float* factors = nullptr) {
   machine.launch.gemm_way = {64, false};
   Rows out(x.rows, w.weight.rows);
   Aligned tiles(tiles_bytes(x.rows, x.cols));
   const Matmul op{.out = {out.tensor}, .x = x, .w = {&w.weight}, .bias = {bias}};
-  gemm(w.weight, {.part = {part_from(op, 0), {}, {}}, .n = 1}, x, tiles.at, false, machine.launch);
+  gemm(w.weight, {.part = {part_from(op, 0), {}, {}}, .n = 1, .residual = {}, .factors = factors}, x, tiles.at, false, machine.launch);
   return out;
 }
 inline void expect_rows(Rows& got, Rows& wanted, const std::string& what) {

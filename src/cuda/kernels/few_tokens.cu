@@ -57,6 +57,7 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
   Barrier* const gates = reinterpret_cast<uint64_t*>(memory);               // [team][slot] arrived, then left
   constexpr int kLeft = kTeams * kSlots;
   Barrier* const input_there = gates + 2 * kLeft;
+  Barrier* const squared = input_there + 1;
   const int n_teams = gridDim.x * kTeams;
   const int any_warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0);    // the compiler sees that a warp agrees on it
   constexpr int kFirstBytes = offsetof(Phases<kMost>, phase) + sizeof(Few);    // of the parameters, those that are wanted at once
@@ -74,14 +75,15 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
     for (int p = 0; p < n_phases; ++p) n_all += n_tiles_of(c.phase[p], me, n_teams);
     await_predecessors();
     clear(c.cleared, (blockIdx.x * kTeams + team) * 32 + threadIdx.x % 32, gridDim.x * kTeams * 32);
-    if (kPhased || c.phase[0].n_tokens <= 2) finish_tiles<Unit, 1>(memory, team, c, n_all);
-    else finish_tiles<Unit, kFewTokens / 2>(memory, team, c, n_all);
+    if (kPhased || c.phase[0].n_tokens <= 2) finish_tiles<Unit, 1>(memory, squared, team, c, n_all);
+    else finish_tiles<Unit, kFewTokens / 2>(memory, squared, team, c, n_all);
     return;
   }
   if (any_warp >= kTeams * kTeam) {
     if (threadIdx.x == kTeams * kTeam * 32) {
       for (int i = 0; i < kLeft; ++i) init_barrier(gates + i, 1), init_barrier(gates + kLeft + i, kTeam * kWarpArrivals);
       init_barrier(input_there, 1);
+      for (int p = 0; p < kMost; ++p) init_barrier(squared + p, kTeams * kTeam * kWarpArrivals);
       make_barriers<kTeams>(memory);
       publish_barriers();
     }
@@ -119,7 +121,7 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
     } else if (n_pieces > 0) {
       pieces.pass(0, n_pieces);
     } else {
-      take_input<kTeams, kInputs == Inputs::tokens>(memory + f.input_at, all_sums + kTeams * 2 * n_tokens * kTokenSums, input_there, f, n_tokens, p > 0);
+      take_input<kTeams, kInputs == Inputs::tokens>(memory + f.input_at, all_sums + L::squares_at(n_tokens) / 4, input_there, squared + p, f, n_tokens, p > 0);
       meet<kTeams>();
     }
 
@@ -350,8 +352,6 @@ bool describe(Few& f, const Matmul& op, const Around& around, const Launch& l) {
     f.norm_weight = around.norm->weight.data ? around.norm->weight.f32() : nullptr;
     f.eps = around.norm->eps;
     f.weight_offset = around.norm->weight_offset;
-    f.normed = op.x.f32();
-    f.normed_stride = op.x.stride / 4;
   } else if (around.x_bf16) {
     f.x_bf16 = true;
     f.x = around.x_bf16;

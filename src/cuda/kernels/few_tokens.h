@@ -27,9 +27,7 @@ struct Few {
   const std::byte* x;
   int64_t x_stride;                                                         // bytes
   bool x_bf16;                                                              // rows padded with zeros to whole units
-  const float* norm_weight;                                                 // the input is norm(x) * (weight + offset), also written to `normed`; null: as it is
-  float* normed;
-  int64_t normed_stride;
+  const float* norm_weight;                                                 // of a norm before: the input is x * (weight + offset), and the sums are multiplied with the norm's factor; null: ones
   float eps, weight_offset;
   bool norm, activate;                                                      // activate: part 0 is the gate, part 1 what it gates
   ActKind act;
@@ -60,15 +58,16 @@ template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTe
 // A token's sums of a tile: [warp][16], and as much again as makes the next token's begin in other banks.
 constexpr int kTokenSums = kTeam * 16 + 16;
 
-// Shared memory: gates [team][slot] arrived, then left, then the input | rings [team][slot] units | input [token][shared_stride] bf16, of even and of odd phases | sums [team][2][token][kTokenSums] f32 |
-// 8 floats a team.
+// Shared memory: gates [team][slot] arrived, then left, then the input, then squares [phase] | rings [team][slot] units | input [token][shared_stride] bf16, of even and of odd phases | sums [team][2][token][kTokenSums] f32 |
+// squares of a norm's input, [token][warp of a team].
 template <class Unit>
 struct Layout {
   using P = Plan<Unit>;
   static constexpr int kGates = kBarriersAt + kBarrierBytes, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
-  static_assert(P::kTeams * P::kSlots * 16 + 8 <= kBarriersAt && P::kRuns % 2 == 0);
+  static_assert(P::kTeams * P::kSlots * 16 + 8 + 8 * kMostPhases <= kBarriersAt && P::kRuns % 2 == 0);
   static constexpr int kInputs = kGates + P::kTeams * kRing;
-  static constexpr int sums_bytes(int n_tokens) { return P::kTeams * (2 * n_tokens * kTokenSums + kTeam) * 4; }
+  static constexpr int sums_bytes(int n_tokens) { return squares_at(n_tokens) + n_tokens * kTeam * 4; }
+  static constexpr int squares_at(int n_tokens) { return P::kTeams * 2 * n_tokens * kTokenSums * 4; }      // behind the sums
 };
 
 __device__ inline void put_four(std::byte* row, int k, const float4& v) { *reinterpret_cast<uint2*>(row + 2 * k) = {pack_bf16(v.x, v.y), pack_bf16(v.z, v.w)}; }
@@ -80,12 +79,14 @@ __device__ inline float4 four_within(const float* row, int k, int cols) {
   return v;
 }
 
+#if defined(RIDGE_SM90)
 // The input's rows as bf16 in shared memory. Short code on purpose: it runs once a kernel, from instructions that are not in the multiprocessor's cache by then. What is waited
 // for is asked for first thing after the wait, by addresses that were there before; the norm's weights, which may still be on their way, are touched after that.
 // `there` is passed when what was asked for has come. `polls`: what a norm is to make it of comes in a relay. kSeveral: what the next tokens are made of is asked for before the ones before
-// are used, since one after the other they cost a trip to the second-level cache each.
+// are used, since one after the other they cost a trip to the second-level cache each. `squared` is passed when all squares are there. A team's warps meet when their numbers have come and go on together: each on
+// its own, as numbers come, they wait for the same code one after the other, and a layer took 33.9 us instead of 31.3 (nvfp4; with `there` before they meet 31.8).
 template <int kTeams, bool kSeveral>
-__device__ void take_input(std::byte* to, float* reduce, Barrier* there, const Few& f, int n_tokens, bool polls) {
+__device__ void take_input(std::byte* to, float* squares_of_warps, Barrier* there, Barrier* squared, const Few& f, int n_tokens, bool polls) {
   const int team = threadIdx.x / kNormThreads, thread = threadIdx.x % kNormThreads;
   int padded = f.n_units * kUnit, stride = f.shared_stride;
   keep(padded, stride);
@@ -113,26 +114,26 @@ __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const F
       [[maybe_unused]] float4 next[kHeld];
       if (kSeveral && token + kTeams < n_tokens) load(next, from + kTeams * (f.x_stride / 4));
       std::byte* const row = to + token * stride;
-      float squares = 0;
+      const auto put = [&](const float4& v, const float4& w, int k) {
+        if (k < padded) put_four(row, k, {v.x * (w.x + offset), v.y * (w.y + offset), v.z * (w.z + offset), v.w * (w.w + offset)});
+      };
+      sync_group(team);
+      if (threadIdx.x == 0 && token == 0) arrive_with(there, (v[0].x + v[1].x) + (v[2].x + v[3].x));
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) settle(weight[i]);
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i) squares = add_squares(squares, v[i]);
-      if (threadIdx.x == 0 && token == 0) arrive_with(there, squares);
-#pragma unroll 1
-      for (int k = kHeld * kApart; k < n_ahead; k += kApart) squares = add_squares(squares, __ldcg(reinterpret_cast<const float4*>(from + k)));
-      const float factor = rms_factor(group_sum(squares, reduce + team * kTeam, team, token + kTeams < n_tokens), cols, f.eps);
-      const auto finish = [&](float4 y, const float4& w, int k) {
-        if (k >= padded) return;
-        y = {y.x * factor * (w.x + offset), y.y * factor * (w.y + offset), y.z * factor * (w.z + offset), y.w * factor * (w.w + offset)};
-        put_four(row, k, y);
-        if (blockIdx.x == 0 && k < cols) *reinterpret_cast<float4*>(f.normed + token * f.normed_stride + k) = y;
-      };
+      for (int i = 0; i < kHeld; ++i) put(v[i], weight[i], first + i * kApart);
+      float squares = 0;
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i) finish(v[i], weight[i], first + i * kApart);
+      for (int i = 0; i < kHeld; ++i) squares += tile_squares(v[i]);
 #pragma unroll 1
-      for (int k = first + kHeld * kApart; k < padded; k += kApart)
-        finish(four_within(from, k - first, n_ahead), f.norm_weight ? four_within(f.norm_weight, k, cols) : float4{1, 1, 1, 1}, k);
+      for (int k = kHeld * kApart; k < padded; k += kApart) {
+        const float4 more = four_within(from, k, n_ahead);
+        put(more, f.norm_weight ? four_within(f.norm_weight, first + k, cols) : float4{1, 1, 1, 1}, first + k);
+        squares += tile_squares(more);
+      }
+      squares = warp_sum_of_quads(squares);
+      if (thread % 32 == 0) squares_of_warps[token * kTeam + thread / 32] = squares;
       from += kTeams * (f.x_stride / 4);
       if constexpr (kSeveral) {
 #pragma unroll
@@ -141,6 +142,7 @@ __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const F
         if (token + kTeams < n_tokens) load(v, from);
       }
     }
+    arrive_as_warp(squared, thread % 32);
     return;
   }
   constexpr int kThreads = kTeams * kNormThreads;
@@ -207,6 +209,7 @@ __device__ void take_input(std::byte* to, float* reduce, Barrier* there, const F
   if (f.x_bf16) copy(std::type_identity<uint4[6 / kTeams]>{}, [](std::byte* row, int k, const uint4& v) { *reinterpret_cast<uint4*>(row + 2 * k) = v; });
   else copy(std::type_identity<float4[4 / kTeams]>{}, [](std::byte* row, int k, const float4& v) { put_four(row, k, v); });
 }
+#endif
 
 // The input of a phase that is activated by the one before, in pieces of 16 bytes a thread of two teams: the next one is on its way while one is multiplied, and is looked at when it
 // is needed. So the phase begins while others still make the end of its input. kRests: the last piece may be less, for some of the warps.
@@ -351,16 +354,17 @@ struct Ending {
   float *out, *residual, *relay;                                            // of its first token; residual, relay: null for none
   int64_t out_stride;
   __nv_bfloat16* narrow;                                                    // null: none
-  float before[kRounds], residual_scale, scale, row_scale, bias;
+  float before[kRounds], residual_scale, scale, bias;
   int n_rounds;                                                             // tokens of the lane; negative: there is no such tile
-  bool is_gate, has_bias;
+  bool is_gate, has_bias, has_new_factors;                                  // the last: those of a norm whose first tile this is, or ones
 };
 
 // The end of a tile by a warp of its own: the team goes on with the next one meanwhile. (By the team's first warp, which the others waited for at the end of the next tile, nvfp4
 // decoded at 662 tokens/s instead of 670.) Two tokens at a time, in kRounds rounds. All that follows waits for what is done after a phase's last sums, so what does not need them is looked
-// up before, in the round of the loop before: within one round the compiler moves it behind the barrier.
+// up before, in the round of the loop before: within one round the compiler moves it behind the barrier. A norm's factor is made of its squares, `squared` [phase], while the phase's first tile is multiplied: after
+// that, and not before it, it cost a layer 1.1 us.
 template <class Unit, int kRounds, int kMost>
-__device__ void finish_tiles(std::byte* memory, int team, const Phases<kMost>& c, int n_left) {
+__device__ void finish_tiles(std::byte* memory, Barrier* squared, int team, const Phases<kMost>& c, int n_left) {
   constexpr int kTeams = Plan<Unit>::kTeams;
   const int n_teams = gridDim.x * kTeams, me = team * gridDim.x + blockIdx.x, lane = threadIdx.x % 32, first_token = lane / 16;
   const int n_tokens = kMost > 1 ? 1 : c.phase[0].n_tokens;
@@ -382,8 +386,8 @@ __device__ void finish_tiles(std::byte* memory, int team, const Phases<kMost>& c
     e.n_rounds = row < part.rows ? (n_tokens - first_token + 1) / 2 : 0;
     e.is_gate = f.activate && at.which == 0;
     e.has_bias = part.bias;
-    e.scale = part.scale;
-    e.row_scale = e.n_rounds > 0 && part.row_scales ? part.row_scales[row] : 1;
+    e.has_new_factors = nth == 0;
+    e.scale = e.n_rounds > 0 ? scale_of(part, row) : 0;
     e.bias = e.n_rounds > 0 && part.bias ? part.bias[row] : 0;
     e.out_stride = target.out_stride;
     e.out = target.out + first_token * e.out_stride + row;
@@ -398,12 +402,21 @@ __device__ void finish_tiles(std::byte* memory, int team, const Phases<kMost>& c
   };
   int turn = 0, n_seen = 0;
   uint32_t sums = shared_address(memory) + c.sums_at + 4 * ((team * 2 * n_tokens + first_token) * kTokenSums + lane % 16), to_other = 4 * n_tokens * kTokenSums;
-  float gate[kRounds];                                                      // 1 where nothing is gated
+  float gate[kRounds], factor[kRounds];                                     // 1 where nothing is gated, and without a norm before
 #pragma unroll
-  for (int i = 0; i < kRounds; ++i) gate[i] = 1;
+  for (int i = 0; i < kRounds; ++i) gate[i] = factor[i] = 1;
   Ending<kRounds> e = look();
 #pragma unroll 1
   while (e.n_rounds >= 0) {
+    if (e.has_new_factors) {
+      const Few& f = c.phase[p];
+      if (f.norm) await(squared + p, 0);
+#pragma unroll
+      for (int i = 0; i < kRounds; ++i) {
+        factor[i] = 1;
+        if (f.norm && first_token + 2 * i < n_tokens) factor[i] = rms_factor(add_warps(reinterpret_cast<const float*>(memory + c.sums_at + Layout<Unit>::squares_at(n_tokens)) + (first_token + 2 * i) * kTeam), f.cols, f.eps);
+      }
+    }
     await_sums(memory, Sums::there, team, turn, n_seen++ / 2);
     float sum[kRounds];
 #pragma unroll
@@ -421,7 +434,7 @@ __device__ void finish_tiles(std::byte* memory, int team, const Phases<kMost>& c
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
       if (i >= e.n_rounds) continue;
-      float v = __fmul_rn(__fmul_rn(sum[i], e.scale), e.row_scale);          // never fused with the addition: every kernel of this arithmetic rounds here
+      float v = __fmul_rn(__fmul_rn(sum[i], e.scale), factor[i]);      // never fused with the addition: every kernel of this arithmetic rounds here
       if (e.has_bias) v = __fadd_rn(v, e.bias);
       if (e.is_gate) {
         gate[i] = v;

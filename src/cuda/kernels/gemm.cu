@@ -38,13 +38,13 @@ __global__ void __launch_bounds__(kConsumers * 128) add_chains_kernel(const __gr
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const GemmPart& part = part_of(parts, row_block);
   const int first_row = (row_block - part.first_block) * kRows + warp * kTileRows + lane / 4, first_token = token_block * tokens_of_block + of_tokens * 8 + lane % 4 * 2;
-  float row_scale[2] = {1, 1};
+  float scale[2] = {};
   const float* bias[2] = {nullptr, nullptr};
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = first_row + 8 * r;
     if (row >= part.rows) break;
-    if (part.row_scales) row_scale[r] = part.row_scales[row];
+    scale[r] = scale_of(part, row);
     if (part.bias) bias[r] = part.bias + row;
   }
   await_predecessors();
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kConsumers * 128) add_chains_kernel(const __gr
   for (int i = 0; i < 4; ++i) {
     const int row = first_row + i / 2 * 8, token = first_token + i % 2;
     if (row >= part.rows || token >= grid.n_tokens) continue;
-    const float v = finished(sum[i], part.scale, row_scale[i / 2], bias[i / 2]);
+    const float v = finished(sum[i], scale[i / 2], factor_of(parts, token), bias[i / 2]);
     if (float* const x = parts.residual.x) x[token * parts.residual.stride + row] = __fadd_rn(x[token * parts.residual.stride + row], v);
     else part.out[token * part.out_stride + row] = v;
   }
@@ -157,8 +157,8 @@ void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byt
   with_unit(first, [&](auto unit) { run<decltype(unit)>(parts, GemmEnd::rows, x, tiles, is_tiled, nullptr, l); });
 }
 
-void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& l) {
-  const GemmParts parts{.part = {part_from(op, 0), part_from(op, 1), {}}, .n = 2};
+void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const float* factors, const Launch& l) {
+  const GemmParts parts{.part = {part_from(op, 0), part_from(op, 1), {}}, .n = 2, .residual = {}, .factors = factors};
   with_unit(*op.w[0], [&](auto unit) { run<decltype(unit)>(parts, kind == ActKind::silu ? GemmEnd::silu : GemmEnd::gelu_tanh, op.x, tiles, is_tiled, out_tiles, l); });
 }
 

@@ -20,7 +20,11 @@ struct GemmPart {                                                           // o
 // Of one weight alone: its output is not written but added to x, whose rows are as far apart; none where x is null. The copy engine adds, as fmaf(1, output, x) would, but for numbers
 // below 1e-38, which it may take for zeros.
 struct GemmResidual { float* x; int64_t stride; };                          // stride in floats
-struct GemmParts { GemmPart part[3]; int n; GemmResidual residual = {}; };
+// factors: what the sums of a token are multiplied with, for as many as tiles have; null: nothing.
+struct GemmParts { GemmPart part[3]; int n; GemmResidual residual = {}; const float* factors = nullptr; };
+
+// What sums of a row are multiplied with.
+__device__ inline float scale_of(const GemmPart& part, int row) { return part.row_scales ? part.scale * part.row_scales[row] : part.scale; }
 
 inline GemmPart part_from(const Matmul& op, int i) {
   const Weight& w = *op.w[i];
@@ -37,6 +41,6 @@ bool gemm_activates(const Matmul& op, const Activate& activate, const Matmul& ne
 // Parts of one unit, that of `first`, over one input, which lies in `tiles` already or is copied there first.
 void gemm(const Weight& first, const GemmParts& parts, const Tensor& x, std::byte* tiles, bool is_tiled, const Launch& launch);
 // Gate and up: the activated product leaves as tiles, the input of the matmul that follows, in the order of this one's.
-void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const Launch& launch);
+void gemm_activate(std::byte* out_tiles, const Matmul& op, ActKind kind, std::byte* tiles, bool is_tiled, const float* factors, const Launch& launch);
 
 }  // namespace ridge::cuda

@@ -43,15 +43,18 @@ inline __host__ __device__ int64_t chain_sums_at(int row_block, int token_block,
 
 constexpr int64_t chain_sums_bytes(int tokens_of_block) { return int64_t{4} * kChains * kRows * tokens_of_block; }      // of a place
 
+// Of a token, which may be one that pads the last tile.
+__device__ inline float factor_of(const GemmParts& parts, int token) { return parts.factors ? __ldcg(parts.factors + token) : 1.0f; }
+
 __device__ inline const GemmPart& part_of(const GemmParts& parts, int row_block) {
   int which = 0;
   while (which + 1 < parts.n && row_block >= parts.part[which + 1].first_block) ++which;
   return parts.part[which];
 }
 
-// Scaled, with a bias where there is one: every kernel of this arithmetic rounds twice.
-__device__ inline float finished(float sum, float scale, float row_scale, const float* bias) {
-  const float v = __fmul_rn(__fmul_rn(sum, scale), row_scale);
+// Scaled, with a bias where there is one: every kernel of this arithmetic rounds as often. scale: of the row; factor: of the token's norm.
+__device__ inline float finished(float sum, float scale, float factor, const float* bias) {
+  const float v = __fmul_rn(__fmul_rn(sum, scale), factor);
   return bias ? __fadd_rn(v, *bias) : v;
 }
 

@@ -96,6 +96,7 @@ __global__ void __launch_bounds__(kThreads, blocks_of_sm<Unit>(kEnd, kTokens)) g
   constexpr bool kGated = is_gated(kEnd), kByChain = kEnd == GemmEnd::chains, kScaled = Unit::kScales > 0, kJoined = kGated && kAsItLies<Unit>;
   RIDGE_DYNAMIC_SHARED(raw_shared, 1);
   __shared__ Barrier full[kDepth], empty[kDepth];
+  [[maybe_unused]] __shared__ float2 factors[kByChain ? 1 : kTokens / 2];        // of a norm before, of two tokens each
   std::byte* inputs = raw_shared + (-shared_address(raw_shared) & 1023);    // [stage][token][128 bytes]
   std::byte* weights = inputs + kDepth * kInputBytes;                      // [stage][row tile][unit]
   const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x / 32), 0), lane = threadIdx.x % 32, group = warp / 4;     // the compiler sees that a warp agrees on it
@@ -176,6 +177,7 @@ __global__ void __launch_bounds__(kThreads, blocks_of_sm<Unit>(kEnd, kTokens)) g
   } else {
     grow_registers<blocks_of_sm<Unit>(kEnd, kTokens) == 2 ? 104 : kScaled ? 240 : 232>();
     const int g = lane / 4, q = lane % 4;
+    if (parts.factors) await_predecessors();
     std::byte* end = weights + kDepth * kWeightBytes<Unit>;                  // what is swapped, or leaves
     if (kEnd == GemmEnd::rows) end += -shared_address(end) & 1023;
     constexpr int kTurnBarriers = 4;
@@ -202,6 +204,9 @@ __global__ void __launch_bounds__(kThreads, blocks_of_sm<Unit>(kEnd, kTokens)) g
 #pragma unroll
       for (int j = 0; j < kTokens / 2; ++j) acc[j] = 0, total[j] = 0;
       [[maybe_unused]] ScaledSums<Unit, kTokens> sums;
+      const Place at = place<kCluster>(item.place, grid);
+      // Asked for here, and left in shared memory when the tile before has read its own.
+      [[maybe_unused]] const float own_factor = !kByChain && threadIdx.x < kTokens ? factor_of(parts, at.token_block * kTokens + int(threadIdx.x)) : 1.0f;
       for (int chain = item.first_chain; chain < item.end_chain; ++chain) {
         for (int u = chain; u < grid.n_units; u += kChains) {
           await(&full[stage], phase);
@@ -247,7 +252,9 @@ __global__ void __launch_bounds__(kThreads, blocks_of_sm<Unit>(kEnd, kTokens)) g
           }
         }
       }
-      const Place at = place<kCluster>(item.place, grid);
+      [[maybe_unused]] const auto leave_factor = [&] {
+        if (threadIdx.x < kTokens) reinterpret_cast<float*>(factors)[threadIdx.x] = own_factor;
+      };
       [[maybe_unused]] const bool there = at.row_block < grid.n_row_blocks;  // or a cluster's last block has no rows
       if constexpr (kByChain) {
         if (!there) continue;
@@ -257,18 +264,22 @@ __global__ void __launch_bounds__(kThreads, blocks_of_sm<Unit>(kEnd, kTokens)) g
       } else if constexpr (kJoined) {
         const int row = warp % 4 * kTileRows + group * 8 + g;                // of 64
         const auto of_row = [&](const float* p) { return p && there ? p + at.row_block * 64 + row : nullptr; };
-        const float *gate_bias = of_row(parts.part[0].bias), *up_bias = of_row(parts.part[1].bias), *gate_scale = of_row(parts.part[0].row_scales), *up_scale = of_row(parts.part[1].row_scales);
-        const float by_gate = gate_scale ? *gate_scale : 1.0f, by_up = up_scale ? *up_scale : 1.0f;
+        const float *gate_bias = of_row(parts.part[0].bias), *up_bias = of_row(parts.part[1].bias);
+        const auto scale = [&](const GemmPart& part) { return there ? scale_of(part, at.row_block * 64 + row) : 0.0f; };
+        const float by_gate = scale(parts.part[0]), by_up = scale(parts.part[1]);
         if (threadIdx.x == 0) await_stores_read();                           // the tile before has left
+        leave_factor();
         meet_all();
 #pragma unroll
         for (int first = 0; first < kTokens / 2; first += 16) {
-          float gate[8];
+          float gate[8], factor[8];
 #pragma unroll
-          for (int i = 0; i < 8; ++i) gate[i] = finished(total[first + i / 2 * 4 + i % 2], parts.part[0].scale, by_gate, gate_bias);
+          for (int i = 0; i < 8; i += 2) factor[i] = factors[(first / 4 + i / 2) * 4 + q].x, factor[i + 1] = factors[(first / 4 + i / 2) * 4 + q].y;
+#pragma unroll
+          for (int i = 0; i < 8; ++i) gate[i] = finished(total[first + i / 2 * 4 + i % 2], by_gate, factor[i], gate_bias);
           act_all<act_of(kEnd)>(gate);
 #pragma unroll
-          for (int i = 0; i < 8; ++i) gate[i] *= finished(total[first + i / 2 * 4 + 2 + i % 2], parts.part[1].scale, by_up, up_bias);
+          for (int i = 0; i < 8; ++i) gate[i] *= finished(total[first + i / 2 * 4 + 2 + i % 2], by_up, factor[i], up_bias);
 #pragma unroll
           for (int i = 0; i < 8; i += 2) {
             // Rows 2i and 2i + 1 lie in neighbouring lanes and share a word: one lane writes it for the first of two tokens, the other for the second.
@@ -283,18 +294,23 @@ __global__ void __launch_bounds__(kThreads, blocks_of_sm<Unit>(kEnd, kTokens)) g
         const GemmPart& part = parts.part[group];
         const int row = warp % 4 * kTileRows + g;                            // of 64
         const float* bias = part.bias && there ? part.bias + at.row_block * 64 + row : nullptr;
-        const float* row_scales = part.row_scales && there ? part.row_scales + at.row_block * 64 + row : nullptr;
-        const float row_scale[2] = {row_scales ? row_scales[0] : 1.0f, row_scales ? row_scales[8] : 1.0f};
+        float scale[2] = {};
+        if (there) scale[0] = scale_of(part, at.row_block * 64 + row), scale[1] = scale_of(part, at.row_block * 64 + row + 8);
         if (threadIdx.x == 0) await_stores_read();                           // the tile before has left
+        leave_factor();
         meet_all();
         float mine[kTokens / 4];                                             // of the warpgroup's own half of the tokens, as `total` has them
 #pragma unroll
-        for (int j = 0; j < kTokens / 4; ++j) {
-          const int r = j / 2 % 2, token = j / 4 * 8 + 2 * q + j % 2;
-          const float low = finished(total[j], part.scale, row_scale[r], bias ? bias + 8 * r : nullptr);
-          const float high = finished(total[kTokens / 4 + j], part.scale, row_scale[r], bias ? bias + 8 * r : nullptr);
-          mine[j] = group ? high : low;
-          swap[(group * (kTokens / 2) + token) * kSwapStride + row + 8 * r] = group ? low : high;
+        for (int first = 0; first < kTokens / 4; first += 4) {
+          const float2 of_low = factors[first + q], of_high = factors[kTokens / 4 + first + q];
+#pragma unroll
+          for (int j = first; j < first + 4; ++j) {
+            const int r = j / 2 % 2, token = j / 4 * 8 + 2 * q + j % 2;
+            const float low = finished(total[j], scale[r], j % 2 ? of_low.y : of_low.x, bias ? bias + 8 * r : nullptr);
+            const float high = finished(total[kTokens / 4 + j], scale[r], j % 2 ? of_high.y : of_high.x, bias ? bias + 8 * r : nullptr);
+            mine[j] = group ? high : low;
+            swap[(group * (kTokens / 2) + token) * kSwapStride + row + 8 * r] = group ? low : high;
+          }
         }
         meet_all();
 #pragma unroll
@@ -324,14 +340,19 @@ __global__ void __launch_bounds__(kThreads, blocks_of_sm<Unit>(kEnd, kTokens)) g
       } else {
         const GemmPart& part = part_of(parts, at.row_block);
         const int which = int(&part - parts.part), first_row = (at.row_block - part.first_block) * kRows + group * 64, in_group = warp % 4 * kTileRows + g;
-        float row_scale[2] = {1, 1};
+        float scale[2] = {};
         const float* bias[2] = {nullptr, nullptr};
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const int row = first_row + in_group + 8 * r;
           if (row >= part.rows) break;
-          if (part.row_scales) row_scale[r] = part.row_scales[row];
+          scale[r] = scale_of(part, row);
           if (part.bias) bias[r] = part.bias + row;
+        }
+        if (parts.factors) {
+          meet_all();
+          leave_factor();
+          meet_all();
         }
         // A few tokens at a time, by turns: while the copy engine reads one box the next is written. 32 rows of a token are 128 bytes, chunks swizzled: no two lanes meet in a bank.
         std::byte* const boxes = end + group * 2 * 2 * kBoxBytes;
@@ -341,12 +362,14 @@ __global__ void __launch_bounds__(kThreads, blocks_of_sm<Unit>(kEnd, kTokens)) g
           if (threadIdx.x % 128 == 0) await_stores_read<1>();
           sync_threads_of(2 + group, 128);
 #pragma unroll
-          for (int t = first; t < first + kBoxTokens && t < kTokens; t += 8)
+          for (int t = first; t < first + kBoxTokens && t < kTokens; t += 8) {
+            const float2 factor = parts.factors ? factors[t / 2 + q] : float2{1, 1};
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
               const int row = in_group + i / 2 * 8, token = t - first + 2 * q + i % 2;
-              *reinterpret_cast<float*>(box + row / 32 * kBoxBytes + swizzled(token, row % 32 / 4) + row % 4 * 4) = finished(total[t / 2 + i], part.scale, row_scale[i / 2], bias[i / 2]);
+              *reinterpret_cast<float*>(box + row / 32 * kBoxBytes + swizzled(token, row % 32 / 4) + row % 4 * 4) = finished(total[t / 2 + i], scale[i / 2], i % 2 ? factor.y : factor.x, bias[i / 2]);
             }
+          }
           fence_for_wgmma();
           sync_threads_of(2 + group, 128);
           if (threadIdx.x % 128 == 0) {

@@ -10,6 +10,8 @@
 #include "cuda/lib/lanes.h"
 #include "cuda/lib/mark.h"
 #include "cuda/lib/relay.h"
+#include "cuda/lib/tile_squares.h"
+#include "cuda/lib/tiles.h"
 
 namespace ridge::cuda {
 
@@ -22,7 +24,7 @@ constexpr bool kHasSm90a = false;
 
 // Steps of up to so many tokens have kernels of their own: tokens are the 8 columns of one mma.
 constexpr int kFewTokens = 8;
-constexpr int kSeveralNormCols = 8192;                                      // of a norm that a matmul of several tokens makes itself, at most
+constexpr int kMostSeveral = 32;                                            // several tokens
 constexpr int kMostPhases = 4;                                              // matmuls of one kernel
 constexpr int kSharedForOthers = 16 << 10;                                  // bytes of a multiprocessor's shared memory that most kernels leave to what runs beside them
 
@@ -53,7 +55,10 @@ struct Launch {
   float4* chain_sums;                        // of matmuls of many tokens that take one chain at a time (kernels/gemm.cu); null before sm_90
   std::byte* activated;                      // activated rows in bf16 between two matmuls: as rows for few tokens, as tiles for many
   int64_t activated_bytes;
-  Turnstile* normed_rows;                    // of norms that matmuls of several tokens make themselves; null before sm_90, which has none
+  std::byte* scaled;                         // rows without their norm's factor, as the matmul of several tokens takes them (lib/lanes.h)
+  float* tile_squares;                       // and what the factor is made of (lib/tile_squares.h); both of kMostScaledCols numbers a row; null before sm_90
+  float* factors;                            // of norms that leave them to the matmul of many tokens: one a row
+  int64_t factors_bytes;
   std::byte* relays;                         // between the phases of a kernel (phases.h); null: none
   int n_sms, max_shared_bytes;               // of the device; shared memory a block may ask for, all but kSharedForOthers
   int compute_capability;                    // 90: sm_90
@@ -65,9 +70,11 @@ struct Launch {
 };
 
 void embed(const Embed& op, const Launch& launch);
-void add_norm(const AddNorm& op, Tiles tiles, const Lanes& lanes, const Launch& launch);      // its out as the input of a matmul: for many tokens (lib/tiles.h), for several, or null
+// Where a norm leaves its out, if not there: as the input of a matmul for many tokens (lib/tiles.h) or for several. With factors or squares: without its factor, which is left to that matmul.
+struct NormedAs { Tiles tiles{}; Lanes lanes{}; float* factors = nullptr; TileSquares squares{}; };
+void add_norm(const AddNorm& op, const NormedAs& as, const Launch& launch);
 bool norm_many_takes(const AddNorm& op);                                             // whether tiles may be made by the next one, which is for many tokens
-void norm_many(const AddNorm& op, Tiles tiles, const Launch& launch);
+void norm_many(const AddNorm& op, Tiles tiles, float* factors, const Launch& launch);
 void head_norm(const HeadNorm& op, const Launch& launch);
 void rope_angles(const RopeAngles& op, const Launch& launch);
 // With norms: of q's and k's heads first (both of one head's width; rms with weights alone, lib/rotate.h), in the same kernel.
@@ -94,12 +101,12 @@ void draw(const Tensor& rows, std::byte* scratch, const Launch& launch);
 void score(const Tensor& rows, std::byte* scratch, const Launch& launch);
 void find_top(TopLogits* top, const Tensor& rows, std::byte* scratch, const Launch& launch);
 int64_t row_scratch_bytes(const Tensor& rows);                                       // of each of the three
-// tiles: its input, if it lies there already. residual, where gemm_takes() an op of one weight: x += out of a norm that follows, in place of out.
-void matmul(const Matmul& op, std::byte* tiles, const AddNorm* residual, const Launch& launch);
+// tiles: its input, if it lies there already. factors: what its sums are multiplied with, by row; null: nothing. residual, where gemm_takes() an op of one weight: x += out of a norm that follows, in place of out.
+void matmul(const Matmul& op, std::byte* tiles, const float* factors, const AddNorm* residual, const Launch& launch);
 
 // Ops around a matmul of few tokens that its kernel does on the way. Null or nothing: not there.
 struct Around {
-  std::optional<AddNorm> norm;               // before: rms, no bias, nothing pending; its x is read and its out (the matmul's x) written
+  std::optional<AddNorm> norm;               // before: rms, no bias, nothing pending; few tokens: its x is read, in place of its out; several: x_lanes and the step's tile_squares have it
   const std::byte* x_bf16 = nullptr;         // or: the input as rows of bf16, padded with zeros to whole units
   const Activate* activate = nullptr;        // after: gate = out[0], up = out[1]
   std::byte* bf16_out = nullptr;             // and its result again as x_bf16 of the next matmul
@@ -107,6 +114,7 @@ struct Around {
   const std::byte* x_relay = nullptr;        // one token: the input comes in this relay (lib/relay.h), as x_bf16 has it, where that is not null
   float* relay = nullptr;                    // one token: where x of `residual` goes as well
   const std::byte* x_lanes = nullptr;        // several tokens: the input lies there already
+  Lanes next_lanes;                          // several tokens: what the norm of `residual` makes of x goes there and to the step's tile_squares
   Lanes out_lanes;                           // several tokens: what is activated goes there and nowhere else
 };
 bool takes_few_tokens(const Matmul& op, const Launch& launch);                       // false, too, where several_tokens_gain()
@@ -118,8 +126,7 @@ bool few_tokens_follow(const Matmul& next, const Matmul& op, const Launch& launc
 bool few_tokens_occupy(const Matmul& op, const Launch& launch);                          // whether every team of warps has rows of it
 void matmul_few_tokens(std::span<const FewPhase> phases, const RelayWords& cleared, const Launch& launch);
 
-// The same for several tokens (sm_90a): `x_bf16` and `bf16_out` are not for it, and `norm` writes no out. Its input is copied to matmul_scratch first, where it does not lie in lanes already
-// or a norm makes it there (of up to kSeveralNormCols numbers a row).
+// The same for several tokens (sm_90a): `x_bf16` and `bf16_out` are not for it. Its input is copied to matmul_scratch first, where it does not lie in lanes already.
 bool takes_several_tokens(const Matmul& op, const Launch& launch);
 bool several_tokens_gain(const Matmul& op, const Launch& launch);                    // whether it takes less time than as one of few
 void matmul_several_tokens(const Matmul& op, const Around& around, const Launch& launch);

@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(kWarps * 32) matmul_kernel(Parts parts, Input 
       float sum = 0;
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) sum += sums[w][e % 16][e / 16];
-      sum = __fmul_rn(sum, part.scale);                                     // never fused with the addition: every kernel of this arithmetic rounds here
-      if (part.row_scales) sum = __fmul_rn(sum, part.row_scales[row]);
+      sum = __fmul_rn(sum, scale_of(part, row));                            // never fused with the addition: every kernel of this arithmetic rounds here
+      if (parts.factors) sum = __fmul_rn(sum, __ldcg(parts.factors + token));
       part.out[token * part.out_stride + row] = part.bias ? __fadd_rn(sum, part.bias[row]) : sum;
     }
   }
@@ -139,7 +139,7 @@ __global__ void matmul_f32_kernel(Tensor out, Tensor x, Tensor w, const float* b
 
 }  // namespace
 
-void matmul(const Matmul& op, std::byte* tiles, const AddNorm* residual, const Launch& l) {
+void matmul(const Matmul& op, std::byte* tiles, const float* factors, const AddNorm* residual, const Launch& l) {
   if (op.x.rows == 0) return;
   // Weights of one format share a launch.
   bool done[3] = {};
@@ -150,7 +150,7 @@ void matmul(const Matmul& op, std::byte* tiles, const AddNorm* residual, const L
       launch_kernel(matmul_f32_kernel, dim3((first.rows + 7) / 8, op.x.rows), 256, 0, l.stream, op.out[i], op.x, first.packed, op.bias[i].data ? op.bias[i].f32() : nullptr, first.scale);
       continue;
     }
-    Parts parts{};
+    Parts parts{.part = {}, .n = 0, .residual = {}, .factors = factors};
     Matmul alike{.x = op.x};                                                 // the weights of one format
     for (int j = i; j < 3; ++j) {
       const Weight* w = op.w[j];

@@ -1,7 +1,7 @@
 // The rms norm before a matmul of many tokens (sm_90), with what is pending added on the way. It is bound by bandwidth: 14 bytes a number, of which loads by threads had
 // too few on their way (2 TB/s of 4.3). Here blocks stay, two or three a multiprocessor, and the copy engine brings their next rows into shared memory while they are at
-// one. The arithmetic is that of lib/row_norm.h. The last row comes first: its numbers were written last and may still lie in the second-level cache, and the matmul begins
-// with the first ones.
+// one. The arithmetic is that of lib/row_norm.h; where the matmul multiplies its sums with a row's factor, the row is not. The last row comes first: its numbers were written
+// last and may still lie in the second-level cache, and the matmul begins with the first ones.
 //
 // A row's 16-byte chunk of the tiles (lib/tiles.h) has pairs of numbers from four lanes; lanes trade pairs with their neighbour by four, so that sixteen of them write a line.
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr int kRingBytes = (216 << 10) / kBlocksOfSm<kOwn>;
 
 // kOwn: chunks of four numbers that a thread holds. Dynamic shared memory: [stage][x, pending] a row.
 template <int kOwn>
-__global__ void __launch_bounds__(kNormThreads, kBlocksOfSm<kOwn>) norm_many_kernel(const __grid_constant__ AddNorm op, Tiles tiles, int n_stages) {
+__global__ void __launch_bounds__(kNormThreads, kBlocksOfSm<kOwn>) norm_many_kernel(const __grid_constant__ AddNorm op, Tiles tiles, float* factors, int n_stages) {
 #if defined(RIDGE_SM90)
   RIDGE_DYNAMIC_SHARED(ring_memory, 16);
   __shared__ Barrier full[kMostStages];
@@ -86,8 +86,12 @@ __global__ void __launch_bounds__(kNormThreads, kBlocksOfSm<kOwn>) norm_many_ker
     }
     float squares = 0;
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) squares = add_squares(squares, own[i]);
-    const float factor = rms_factor(group_sum(squares, shared, 0), n, op.eps);
+    for (int i = 0; i < kOwn; ++i) squares += tile_squares(own[i]);
+    float factor = rms_factor(group_sum_of_quads(squares, shared, 0), n, op.eps);
+    if (factors) {
+      if (threadIdx.x == 0) factors[t] = factor;
+      factor = 1;
+    }
     if (threadIdx.x == 0 && t - n_stages * step >= 0) ask(stage, t - n_stages * step);          // all have read the row
     std::byte* const line = tiles.data + line_place(t, 0, n_units) + ((chunk ^ (t & 7)) << 4) + in_chunk;
 #pragma unroll
@@ -103,10 +107,10 @@ __global__ void __launch_bounds__(kNormThreads, kBlocksOfSm<kOwn>) norm_many_ker
 }
 
 template <int kOwn>
-void launch(const AddNorm& op, Tiles tiles, const Launch& l) {
+void launch(const AddNorm& op, Tiles tiles, float* factors, const Launch& l) {
   const int stage_bytes = int(op.x.cols) * (op.pending.data ? 8 : 4), n_stages = std::clamp(kRingBytes<kOwn> / stage_bytes, 1, kMostStages);
   cudaFuncSetAttribute(norm_many_kernel<kOwn>, cudaFuncAttributeMaxDynamicSharedMemorySize, kRingBytes<kOwn>);
-  launch_kernel(norm_many_kernel<kOwn>, std::min(int(op.out.rows), kBlocksOfSm<kOwn> * l.n_sms), kNormThreads, n_stages * stage_bytes, l.stream, op, tiles, n_stages);
+  launch_kernel(norm_many_kernel<kOwn>, std::min(int(op.out.rows), kBlocksOfSm<kOwn> * l.n_sms), kNormThreads, n_stages * stage_bytes, l.stream, op, tiles, factors, n_stages);
 }
 
 }  // namespace
@@ -116,9 +120,9 @@ bool norm_many_takes(const AddNorm& op) {
   return op.kind == NormKind::rms && !op.bias && op.x.cols % 128 == 0 && op.x.cols <= 8192 && aligned(op.x) && aligned(op.pending) && aligned(op.weight);
 }
 
-void norm_many(const AddNorm& op, Tiles tiles, const Launch& l) {
+void norm_many(const AddNorm& op, Tiles tiles, float* factors, const Launch& l) {
   const int64_t n = op.x.cols, chunk = 4 * kNormThreads;
-  n <= chunk ? launch<1>(op, tiles, l) : n <= 2 * chunk ? launch<2>(op, tiles, l) : n <= 4 * chunk ? launch<4>(op, tiles, l) : launch<8>(op, tiles, l);
+  n <= chunk ? launch<1>(op, tiles, factors, l) : n <= 2 * chunk ? launch<2>(op, tiles, factors, l) : n <= 4 * chunk ? launch<4>(op, tiles, factors, l) : launch<8>(op, tiles, factors, l);
 }
 
 }  // namespace ridge::cuda

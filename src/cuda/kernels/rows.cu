@@ -1,4 +1,4 @@
-// Ops that treat each row on its own: embedding, norms, sums, activation, gathering, scaling. One block a row (or a slice of it); bandwidth is all they need.
+// Ops that treat each row on its own: embedding, norms of heads, sums, activation, gathering, scaling. One block a row (or a slice of it); bandwidth is all they need.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
@@ -7,9 +7,7 @@
 #include "cuda/kernels/kernels.h"
 #include "cuda/lib/activation.h"
 #include "cuda/lib/launch.h"
-#include "cuda/lib/mma.h"
 #include "cuda/lib/row_norm.h"
-#include "cuda/lib/tiles.h"
 
 namespace ridge::cuda {
 namespace {
@@ -64,89 +62,6 @@ __global__ void embed_kernel(Tensor out, Tensor table, FormatId format, const in
     const float v = element(row, format, i) * table_scale * scale;
     to[i] = add ? to[i] + v : v;
   }
-}
-
-// kOwn: chunks of four numbers that a thread holds from the first look at them to the last; all are asked for before the first is used.
-template <int kOwn>
-__global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_constant__ AddNorm op, Tiles tiles, const __grid_constant__ Lanes lanes) {
-  __shared__ alignas(16) float shared[8];
-  extern __shared__ uint4 tile_memory[];                                     // the row as it lies in tiles, so that it leaves in whole lines
-  std::byte* const row_of_tiles = reinterpret_cast<std::byte*>(tile_memory);
-  start_dependents();
-  await_predecessors();
-  const int t = blockIdx.x, n = int(op.x.cols), n_units = (n + 63) / 64;
-  float* x = reinterpret_cast<float*>(op.x.data + t * op.x.stride);
-  const float* pending = op.pending.data ? reinterpret_cast<const float*>(op.pending.data + t * op.pending.stride) : nullptr;
-  float* out = reinterpret_cast<float*>(op.out.data + t * op.out.stride);
-  const float* weight = reinterpret_cast<const float*>(op.weight.data);
-  const float* bias = reinterpret_cast<const float*>(op.bias.data);
-  const auto place = [](int i) { return 4 * (int(threadIdx.x) + i * kNormThreads); };
-  const auto put = [&](float* row, int k, const float4& v) {
-    if (k + 4 <= n) *reinterpret_cast<float4*>(row + k) = v;
-    else {
-      if (k < n) row[k] = v.x;
-      if (k + 1 < n) row[k + 1] = v.y;
-      if (k + 2 < n) row[k + 2] = v.z;
-    }
-  };
-  float4 own[kOwn], more[kOwn];
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) own[i] = four_of(x, place(i), n);
-  if (pending) {
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) more[i] = four_of(pending, place(i), n);
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      float4& v = own[i];
-      v = {fmaf(op.pending_scale, more[i].x, v.x), fmaf(op.pending_scale, more[i].y, v.y), fmaf(op.pending_scale, more[i].z, v.z), fmaf(op.pending_scale, more[i].w, v.w)};
-      put(x, place(i), v);
-    }
-  }
-  float sum = 0, squares = 0;
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    sum += (own[i].x + own[i].y) + (own[i].z + own[i].w);
-    squares = add_squares(squares, own[i]);
-  }
-  float mean = 0, factor;
-  if (op.kind == NormKind::layer) {
-    mean = group_sum(sum, shared, 0) / n;
-    float spread = 0;                                                       // second pass: the variance about the mean, not a difference of large sums
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      const float v[4] = {own[i].x, own[i].y, own[i].z, own[i].w};
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        if (place(i) + j < n) spread += (v[j] - mean) * (v[j] - mean);
-    }
-    factor = rsqrtf(group_sum(spread, shared, 0) / n + op.eps);
-  } else {
-    factor = rms_factor(group_sum(squares, shared, 0), n, op.eps);
-  }
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    const int k = place(i);
-    if (k >= n) break;
-    const float4 w = weight ? four_of(weight, k, n) : float4{1, 1, 1, 1}, b = bias ? four_of(bias, k, n) : float4{0, 0, 0, 0};
-    const float from[4] = {own[i].x, own[i].y, own[i].z, own[i].w}, by[4] = {w.x, w.y, w.z, w.w}, plus[4] = {b.x, b.y, b.z, b.w};
-    float v[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      v[j] = (from[j] - mean) * factor * (weight ? by[j] + op.weight_offset : 1.0f);
-      if (bias) v[j] = v[j] + plus[j];
-      if (k + j >= n) v[j] = 0;
-    }
-    if (lanes.data) lanes.put_four(lanes.at(t, k), {pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3])});
-    else if (!tiles.data) put(out, k, {v[0], v[1], v[2], v[3]});
-    else
-#pragma unroll
-      for (int j = 0; j < 4; j += 2) *reinterpret_cast<uint32_t*>(row_of_tiles + row_place(t, k + j, tiles.halves)) = pack_bf16(v[j], v[j + 1]);
-  }
-  if (!tiles.data) return;
-  for (int k = (n + 3) / 4 * 4 + 2 * int(threadIdx.x); k < 64 * n_units; k += 2 * kNormThreads) *reinterpret_cast<uint32_t*>(row_of_tiles + row_place(t, k, tiles.halves)) = 0;
-  __syncthreads();
-  for (int i = threadIdx.x; i < 8 * n_units; i += kNormThreads)
-    *reinterpret_cast<uint4*>(tiles.data + line_place(t, 64 * (i / 8), n_units) + i % 8 * 16) = reinterpret_cast<const uint4*>(row_of_tiles)[i];
 }
 
 // A warp takes a head. Without mean and bias the bits are those of norm_head (lib/rotate.h).
@@ -227,14 +142,6 @@ void embed(const Embed& op, const Launch& l) {
   // One number a thread where tokens are few: after the other each would cost a trip to memory. A step's first kernel: those after it need not ask for the step before.
   const dim3 grid(op.out.rows, op.out.rows <= 32 ? (op.out.cols + 255) / 256 : 1);
   launch_kernel_as({.overlaps = false}, embed_kernel, grid, 256, 0, l.stream, op.out, op.table->packed, op.table->packed.format, op.by_position ? l.step.positions : l.step.tokens, l.choices, op.table->scale, op.scale, op.add);
-}
-
-void add_norm(const AddNorm& op, Tiles tiles, const Lanes& lanes, const Launch& l) {
-  if (op.out.rows == 0) return;
-  if (tiles && norm_many_takes(op)) return norm_many(op, tiles, l);
-  const int64_t n = op.x.cols, chunk = 4 * kNormThreads;
-  const auto kernel = n <= chunk ? add_norm_kernel<1> : n <= 2 * chunk ? add_norm_kernel<2> : n <= 4 * chunk ? add_norm_kernel<4> : n <= 8 * chunk ? add_norm_kernel<8> : add_norm_kernel<16>;
-  launch_kernel(kernel, op.out.rows, kNormThreads, tiles ? int((n + 63) / 64 * 128) : 0, l.stream, op, tiles, lanes);
 }
 
 void head_norm(const HeadNorm& op, const Launch& l) {

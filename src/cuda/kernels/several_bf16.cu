@@ -11,16 +11,16 @@ namespace {
 constexpr int kCopiersOfPlace = 4;                                            // the first has the input, two or three others the weights
 
 // R: times 64 rows, a warpgroup each. A slot is a unit of each row.
-// Shared memory: inputs [slot][NT] KB | weights [slot][row tile] units | sums, in pairs those of the other block's chains | what norms add up in | gates. In pairs those of its own chains lie over inputs and
+// Shared memory: inputs [slot][NT] KB | weights [slot][row tile] units | sums, in pairs those of the other block's chains | factors of a norm | gates. In pairs those of its own chains lie over inputs and
 // weights when these have been multiplied.
 template <int R, bool kPair, int NT>
 struct Whole {
-  static constexpr int kOwn = kPair ? kOwnChains : kChains, kTiles = R * kGroups, kTeams = R == 1 ? 2 : R;      // with one, another helps with norms and ends
+  static constexpr int kOwn = kPair ? kOwnChains : kChains, kTiles = R * kGroups, kTeams = R == 1 ? 2 : R;      // with one, another helps with factors and ends
   static constexpr int kMultiplying = kTeams * 128, kThreads = kMultiplying + kCopiersOfPlace * 32, kWeightCopiers = kPair ? 2 : 3;
   static constexpr int kSlotBytes = kTiles * Bf16Unit::kBytes, kInputBytes = NT * 1024, kSumBytes = NT * 8 * (kTiles * kTileRows + 4) * 4;
-  static constexpr int kNormBytes = 64, kGates = 512, kFit = (kShared - kNormBytes - kGates - kSumBytes) / (kSlotBytes + kInputBytes), kSlots = kFit < 24 ? kFit : 24;
+  static constexpr int kNormBytes = kMostSeveral * 4, kGates = 512, kFit = (kShared - kNormBytes - kGates - kSumBytes) / (kSlotBytes + kInputBytes), kSlots = kFit < 24 ? kFit : 24;
   static constexpr int kRingAt = kSlots * kInputBytes, kSumsAt = kRingAt + kSlots * kSlotBytes, kNormAt = kSumsAt + kSumBytes, kGatesAt = kNormAt + kNormBytes, kBytes = kGatesAt + kGates;
-  static_assert(kTiles % kWeightCopiers == 0 && kMultiplying >= kNormThreads && (2 * kSlots + 2) * 8 <= kGates && kBytes <= kShared);
+  static_assert(kTiles % kWeightCopiers == 0 && (2 * kSlots + 2) * 8 <= kGates && kBytes <= kShared);
   static_assert(!kPair || kOwn * kSumBytes <= kSumsAt);
 };
 
@@ -31,7 +31,6 @@ __global__ void __launch_bounds__((Whole<R, kPair, NT>::kThreads), 1) several_bf
   using L = Whole<R, kPair, NT>;
   RIDGE_DYNAMIC_SHARED(memory, 1024);
   constexpr int kSlots = L::kSlots, kOwn = L::kOwn, kTiles = L::kTiles;
-  constexpr bool kNorms = !std::is_same_v<F, SeveralPlain>;
   Barrier* const arrived = reinterpret_cast<uint64_t*>(memory + L::kGatesAt);
   Barrier* const left = arrived + kSlots;
   Barrier* const sent = left + kSlots;                                        // the other block's sums to this one
@@ -75,7 +74,6 @@ __global__ void __launch_bounds__((Whole<R, kPair, NT>::kThreads), 1) several_bf
       };
       if (copier == 0) {
         await_predecessors();
-        if (kNorms) await_rows(f.norm);
         copy_all(L::kInputBytes, [](int) {}, [&](int slot, int unit) { copy_bulk(memory + slot * L::kInputBytes, f.x + int64_t{unit} * L::kInputBytes, L::kInputBytes, arrived + slot); });
       } else {
         constexpr int kOwnTiles = kTiles / L::kWeightCopiers;
@@ -107,8 +105,9 @@ __global__ void __launch_bounds__((Whole<R, kPair, NT>::kThreads), 1) several_bf
   }
 
   if (!kPair) grow_registers<160>();
-  if constexpr (kNorms) await_and_norm(f.norm, reinterpret_cast<float*>(memory + L::kNormAt));
-  else await_predecessors();
+  float* const factors = reinterpret_cast<float*>(memory + L::kNormAt);
+  await_predecessors();
+  if (f.norms() && role == kPair) make_factors<L::kTeams * 4, NT * 8>(f.norm, f.n_tokens, warp, lane, factors);
   const int team = warp / 4;
   int slot = 0, before = -1;                                                   // before: the slot of the unit before
   uint32_t phase = 0;
@@ -145,7 +144,7 @@ __global__ void __launch_bounds__((Whole<R, kPair, NT>::kThreads), 1) several_bf
 
     float* const sums = reinterpret_cast<float*>(memory + (kPair ? 0 : L::kSumsAt));
     if constexpr (kPair) {
-      const Ends<R, NT, F, L::kMultiplying> ends{f, sums, reinterpret_cast<float*>(memory + L::kSumsAt), sent};
+      const Ends<R, NT, F, L::kMultiplying> ends{f, sums, reinterpret_cast<float*>(memory + L::kSumsAt), sent, factors};
       const auto own = ends.start_finish(place, role == 1);
       meet(met, 1, L::kMultiplying);                                           // all of the ring has been multiplied
       if (L::kTeams == R || team < R) {
@@ -169,7 +168,7 @@ __global__ void __launch_bounds__((Whole<R, kPair, NT>::kThreads), 1) several_bf
 #pragma unroll
           for (int i = 0; i < 4; ++i) sum[n][i] += acc[c][n][i];
       }
-      finish_place<kTiles, NT>(f, place, sums, sum, warp, lane, met);
+      finish_place<kTiles, NT>(f, place, sums, sum, warp, lane, met, factors);
     }
   }
 #endif
@@ -190,7 +189,7 @@ void launch(F f, const Launch& l) {
 template <int NT>
 void by_rows(const Several& f, int rt, const Launch& l) {
   if (rt == 2) launch<2, true, NT>(f, l);
-  else if (f.activate || f.n_parts > 1 || f.norm.x) launch<1, true, NT>(f, l);
+  else if (f.activate || f.n_parts > 1 || f.norms()) launch<1, true, NT>(f, l);
   else launch<1, true, NT>(SeveralPlain{f}, l);
 }
 

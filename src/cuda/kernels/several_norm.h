@@ -1,67 +1,83 @@
-// The rms norm before a matmul of several tokens, by the blocks of that matmul: each norms a row or none into lanes, says so, and asks for its input when all rows are there. As a kernel of its own
-// it ran beside the matmul before it, on the few multiprocessors that this leaves, which took its rows in within 2 to 5 us; here they are there after 2.7, and there is a kernel less to wait for.
+// The rms norm between matmuls of several tokens, of which no kernel makes a whole row: the one before leaves its numbers times the norm's weights, and squares of them; the one after makes the factor of
+// these while its first weights and its input are on their way, and multiplies its sums with it. (Normed by the blocks of the matmul that takes them, each a row or none, they were there 2.9 to 5.3 us after its release.)
 #pragma once
-#include "cuda/kernels/kernels.h"
 #include "cuda/lib/async_copy.h"
-#include "cuda/lib/launch.h"
+#include "cuda/lib/lanes.h"
 #include "cuda/lib/mma.h"
 #include "cuda/lib/row_norm.h"
+#include "cuda/lib/tile_squares.h"
 
 namespace ridge::cuda::several {
 
+// Of the input.
 struct NormBefore {
-  const float* x;                            // null: none
-  int64_t stride;
+  TileSquares squares;                       // null: none
+  float eps;
+};
+// Of what is added to the residual stream.
+struct NormAfter {
+  Lanes lanes;                               // null: none
   const float* weight;                       // null: ones
-  float weight_offset, eps;
-  int cols, n_rows;
-  Lanes lanes;
-  Turnstile* rows;
+  float weight_offset;
+  TileSquares squares;
+  int first_col;                             // of this launch
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// By the multiplying threads: they wait for the kernel's predecessors, and the first kNormThreads norm the block's rows then. The arithmetic is that of lib/row_norm.h; `shared`: 8 floats.
-__device__ inline void await_and_norm(const NormBefore& norm, float* shared) {
-  if (!norm.x || threadIdx.x >= kNormThreads || int(blockIdx.x) >= norm.n_rows) return await_predecessors();
-  constexpr int kMost = kSeveralNormCols / (4 * kNormThreads), kGroup = 2;
-  const auto place = [](int i) { return 4 * (int(threadIdx.x) + i * kNormThreads); };
-  float4 weights[kMost];
+// By warp `warp` of kWarps, after await_predecessors(): the factors of a token and every kWarps-th after it, of kTokens at most. All that they are made of is asked for at once.
+template <int kWarps, int kTokens>
+__device__ inline void make_factors(const NormBefore& norm, int n_tokens, int warp, int lane, float* factors) {
+  constexpr int kOwn = (kTokens + kWarps - 1) / kWarps;
+  const int n_tiles = norm.squares.cols / 16, kept = norm.squares.kept();
+  const auto add_all = [&](auto quads) {                                       // of four sums
+    constexpr int kQuads = quads;
+    float4 held[kOwn][2][kQuads];
 #pragma unroll
-  for (int i = 0; i < kMost; ++i) {
-    weights[i] = {1, 1, 1, 1};
-    if (!norm.weight || place(i) >= norm.cols) continue;
-    const float4 w = *reinterpret_cast<const float4*>(norm.weight + place(i));
-    weights[i] = {w.x + norm.weight_offset, w.y + norm.weight_offset, w.z + norm.weight_offset, w.w + norm.weight_offset};
-  }
-  await_predecessors();
-#pragma unroll 1
-  for (int row = blockIdx.x; row < norm.n_rows; row += gridDim.x) {
-    const float* const x = norm.x + row * norm.stride;
-    float4 own[kMost];
+    for (int i = 0; i < kOwn; ++i)
 #pragma unroll
-    for (int i = 0; i < kMost; ++i) own[i] = place(i) < norm.cols ? __ldcg(reinterpret_cast<const float4*>(x + place(i))) : float4{0, 0, 0, 0};
-    float squares = 0;
+      for (int half = 0; half < 2; ++half)
 #pragma unroll
-    for (int i = 0; i < kMost; ++i) squares = add_squares(squares, own[i]);
-    const float factor = rms_factor(group_sum(squares, shared, kGroup), norm.cols, norm.eps);
-    std::byte* to = norm.lanes.at(row, place(0));
+        for (int q = 0; q < kQuads; ++q)
+          held[i][half][q] = warp + i * kWarps < n_tokens ? __ldcg(reinterpret_cast<const float4*>(norm.squares.at + ((warp + i * kWarps) * 64 + half * 32 + lane) * kept) + q) : float4{0, 0, 0, 0};
 #pragma unroll
-    for (int i = 0; i < kMost; ++i, to += norm.lanes.bytes_of(4 * kNormThreads)) {
-      if (place(i) >= norm.cols) continue;
-      const float4 v = own[i], w = weights[i];
-      norm.lanes.put_four(to, {pack_bf16(v.x * factor * w.x, v.y * factor * w.y), pack_bf16(v.z * factor * w.z, v.w * factor * w.w)});
+    for (int i = 0; i < kOwn; ++i) {
+      float sum[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int first = half * 32 + lane;
+        sum[half] = 0;
+#pragma unroll
+        for (int q = 0; q < kQuads; ++q) {
+          const float v[4] = {held[i][half][q].x, held[i][half][q].y, held[i][half][q].z, held[i][half][q].w};
+#pragma unroll
+          for (int j = 0; j < 4; ++j) sum[half] += first + 64 * (4 * q + j) < n_tiles ? v[j] : 0.0f;
+        }
+#pragma unroll
+        for (int d = 1; d < 8; d *= 2) sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], d);
+      }
+      float all = sum[0] + sum[1];
+      all += __shfl_xor_sync(0xffffffffu, all, 16);
+      all += __shfl_xor_sync(0xffffffffu, all, 8);
+      if (lane == 0 && warp + i * kWarps < n_tokens) factors[warp + i * kWarps] = rms_factor(all, norm.squares.cols, norm.eps);
     }
-    sync_group(kGroup);
-    if (threadIdx.x == 0) norm.rows->pass();
-  }
+  };
+  if (kept == 4) add_all(std::integral_constant<int, 1>{});
+  else add_all(std::integral_constant<int, 2>{});
 }
 
-// By one thread of each block, before it asks for the input.
-__device__ inline void await_rows(const NormBefore& norm) {
-  if (!norm.x) return;
-  norm.rows->await(norm.n_rows, gridDim.x);
-  fence_for_copies();
+// The weights of four numbers of a row.
+__device__ inline float4 weights_of(const NormAfter& norm, int col) {
+  if (!norm.lanes.data || !norm.weight) return {1, 1, 1, 1};
+  const float4 w = *reinterpret_cast<const float4*>(norm.weight + norm.first_col + col);
+  return {w.x + norm.weight_offset, w.y + norm.weight_offset, w.z + norm.weight_offset, w.w + norm.weight_offset};
+}
+// By four lanes in a row, which have a tile's 16 numbers of a token, each of them four.
+__device__ inline void leave(const NormAfter& norm, int token, int col, const float4& v, const float4& w) {
+  col += norm.first_col;
+  norm.lanes.put_four(norm.lanes.at(token, col), {pack_bf16(v.x * w.x, v.y * w.y), pack_bf16(v.z * w.z, v.w * w.w)});
+  const float squares = quad_sum(squares_of(v));
+  if (threadIdx.x % 4 == 0) norm.squares.at[norm.squares.place(token, col)] = squares;
 }
 
 #endif

@@ -13,21 +13,21 @@
 
 namespace ridge::cuda::several {
 
-// Shared memory: inputs [slot][kDeep][own chain][NT] KB | weights [slot][row tile][kDeep][own chain] units | sums of the other block's chains | what norms add up in | gates | ones. Those of its own chains lie over
+// Shared memory: inputs [slot][kDeep][own chain][NT] KB | weights [slot][row tile][kDeep][own chain] units | sums of the other block's chains | factors of a norm | gates | ones. Those of its own chains lie over
 // inputs and weights when these have been multiplied.
 template <class Unit, int RT, int NT>
 struct Pairs {
   using Sums = SumsOf<RT, NT>;
   static constexpr int kDeep = RT == 1 ? 2 : 1;                                // units of a chain in a step
   static constexpr int kTiles = kGroups * RT, kTileBytes = kDeep * kOwnChains * Unit::kBytes, kSlotBytes = kTiles * kTileBytes, kPartBytes = kOwnChains * NT * 1024, kInputBytes = kDeep * kPartBytes;
-  static constexpr int kNormBytes = 64, kGates = 192, kFit = (kShared - kNormBytes - kGates - Sums::kBytes - kOnesBytes<Unit>) / (kSlotBytes + kInputBytes), kSlots = kFit < 8 ? kFit : 8;
+  static constexpr int kNormBytes = kMostSeveral * 4, kGates = 192, kFit = (kShared - kNormBytes - kGates - Sums::kBytes - kOnesBytes<Unit>) / (kSlotBytes + kInputBytes), kSlots = kFit < 8 ? kFit : 8;
   static constexpr int kRingAt = kSlots * kInputBytes, kSentAt = kRingAt + kSlots * kSlotBytes, kNormAt = kSentAt + Sums::kBytes, kGatesAt = kNormAt + kNormBytes, kOnesAt = kGatesAt + kGates, kBytes = kOnesAt + kOnesBytes<Unit>;
   static_assert(kSlots >= 3 && kOwnChains * Sums::kBytes <= kSentAt && (2 * kSlots + 2) * 8 <= kGates && kBytes <= kShared);
 };
 
 namespace {
 
-// F: Several, or SeveralPlain for o and down. (Norms alone are 550 instructions: without them and with one weight, down of 8, 16 and 32 tokens takes 0.6, 0.6 and 0.4 us less, although none of it ran.)
+// F: Several, or SeveralPlain for o and down. (Norms were 550 instructions when blocks made them: without them and with one weight, down of 8, 16 and 32 tokens takes 0.6, 0.6 and 0.4 us less, although none of it ran.)
 template <class Unit, int RT, int NT, class F>
 __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid_constant__ F f) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -42,8 +42,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   const int lane = __shfl_xor_sync(0xffffffffu, int(threadIdx.x % 32), 31) ^ 31;      // itself, by a way that the assembler does not go again in every round
   const int role = blockIdx.x % kCluster, place = blockIdx.x / kCluster;     // role: 0 has the first chains and sends, 1 has the others and finishes
   constexpr int kWeightCopiers = 2;                                          // beside one that has the input; the fourth is there because registers are given back by four warps
-  constexpr bool kNorms = !std::is_same_v<F, SeveralPlain>;
-  constexpr int kEarly = 3;                                                  // steps of weights that are asked for before an input that is normed here: with more on their way, its rows come late
+  constexpr int kEarly = 3;                                                  // steps of weights that are asked for before the input of a norm: with more on their way, it comes late
   static_assert(kEarly <= kSlots, "or the copier waits for a phase of the first slot that is over");
   start_dependents();
   if (threadIdx.x == 0) {
@@ -79,7 +78,6 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
       };
       if (copier == 0) {
         await_predecessors();
-        if (kNorms) await_rows(f.norm);
         copy_all(NT * 1024, [&](int slot, int d, int unit, int n) {
           copy_bulk(memory + slot * L::kInputBytes + d * L::kPartBytes, f.x + int64_t{unit} * (NT * 1024), n * (NT * 1024), arrived + slot);
         });
@@ -94,9 +92,9 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
           tiles[r] = p.units + int64_t{min(at.tile, (p.rows - 1) / kTileRows)} * f.n_units * Unit::kBytes;
         }
         const uint64_t policy = read_once();
-        int n_early = kNorms && f.norm.x ? kEarly + 1 : 0;
+        int n_early = f.norms() ? kEarly + 1 : 0;
         copy_all(kOwnTiles * Unit::kBytes, [&](int slot, int d, int unit, int n) {
-          if (kNorms && d == 0 && --n_early == 0) await_long(arrived, 0);      // the others when the first step is there
+          if (d == 0 && --n_early == 0) await_long(arrived, 0);                // the others when the first step is there
           std::byte* const to = memory + L::kRingAt + slot * L::kSlotBytes + first_tile * L::kTileBytes + d * (kOwnChains * Unit::kBytes);
 #pragma unroll
           for (int r = 0; r < kOwnTiles; ++r) copy_bulk(to + r * L::kTileBytes, tiles[r] + int64_t{unit} * Unit::kBytes, n * Unit::kBytes, arrived + slot, policy);
@@ -108,8 +106,9 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   }
 
   grow_registers<112>();
-  if constexpr (kNorms) await_and_norm(f.norm, reinterpret_cast<float*>(memory + L::kNormAt));
-  else await_predecessors();
+  float* const factors = reinterpret_cast<float*>(memory + L::kNormAt);
+  await_predecessors();
+  if (f.norms() && role == 1) make_factors<kConsumers, NT * 8>(f.norm, f.n_tokens, warp, lane, factors);
   const int chain = warp / 4, tile = warp % 4;
   const std::byte* const ring = memory + L::kRingAt + tile * L::kTileBytes + chain * Unit::kBytes;
   const uint64_t inputs = wgmma_tile(memory + chain * NT * 1024);
@@ -201,7 +200,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   }
 
   float* const sums = reinterpret_cast<float*>(memory);
-  const Ends<RT, NT, F> ends{f, sums, reinterpret_cast<float*>(memory + L::kSentAt), sent};
+  const Ends<RT, NT, F> ends{f, sums, reinterpret_cast<float*>(memory + L::kSentAt), sent, factors};
   const auto own = ends.start_finish(place, role == 1);
   wgmma_await<0>();
 #pragma unroll
@@ -231,7 +230,7 @@ void by_tiles(const Several& f, int rt, const Launch& l) {
   if constexpr (Unit::kScales == 0)
     if (rt == 3) return launch<Unit, 3, NT>(f, l);
   if (rt == 2) launch<Unit, 2, NT>(f, l);
-  else if (f.activate || f.n_parts > 1 || f.norm.x) launch<Unit, 1, NT>(f, l);
+  else if (f.activate || f.n_parts > 1 || f.norms()) launch<Unit, 1, NT>(f, l);
   else launch<Unit, 1, NT>(SeveralPlain{f}, l);
 }
 

@@ -74,14 +74,14 @@ void by_rows(Several f, int n_groups, const Launch& l) {
     }
     if (f.out_lanes.data) f.out_lanes.data += f.out_lanes.bytes_of(n_rows);
     if (f.residual) f.residual += n_rows;
-    f.norm = {};                                                               // the first launch has left its rows where they are read
+    f.next.first_col += n_rows;
   }
 }
 
 }  // namespace
 
 bool takes_several_tokens(const Matmul& op, const Launch& l) {
-  if (!kHasSm90a || l.compute_capability != 90 || op.x.rows < 1 || op.x.rows > kMostTokens) return false;
+  if (!kHasSm90a || l.compute_capability != 90 || op.x.rows < 1 || op.x.rows > kMostSeveral) return false;
   const Weight* first = nullptr;
   for (const Weight* w : op.w) {
     if (!w) continue;
@@ -107,9 +107,7 @@ void matmul_several_tokens(const Matmul& op, const Around& around, const Launch&
   f.n_units = (int(op.x.cols) + kUnit - 1) / kUnit;
   f.n_tokens = int(op.x.rows);
   f.x = around.x_lanes ? around.x_lanes : l.matmul_scratch;
-  if (const auto& norm = around.norm)
-    f.norm = {.x = norm->x.f32(), .stride = norm->x.stride / 4, .weight = norm->weight.data ? norm->weight.f32() : nullptr, .weight_offset = norm->weight_offset, .eps = norm->eps,
-              .cols = int(norm->x.cols), .n_rows = f.n_tokens, .lanes = lanes_for(op, l.matmul_scratch), .rows = l.normed_rows};
+  if (around.norm) f.norm = {{l.tile_squares, f.n_units * kUnit}, around.norm->eps};
   f.out_lanes = around.out_lanes;
   if (around.activate) {
     f.activate = true;
@@ -121,6 +119,8 @@ void matmul_several_tokens(const Matmul& op, const Around& around, const Launch&
     f.residual = around.residual->x.f32();
     f.residual_stride = around.residual->x.stride / 4;
     f.residual_scale = around.residual->pending_scale;
+    if (around.next_lanes.data)
+      f.next = {around.next_lanes, around.residual->weight.data ? around.residual->weight.f32() : nullptr, around.residual->weight_offset, {l.tile_squares, int(around.residual->x.cols)}, 0};
   }
   const Lanes lanes = lanes_for(op, l.matmul_scratch);
   if (!around.x_lanes) input_in_lanes(lanes, op.x, l);

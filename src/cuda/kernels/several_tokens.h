@@ -17,25 +17,27 @@ namespace ridge::cuda::several {
 
 constexpr int kCluster = 2, kChains = 8, kOwnChains = kChains / kCluster, kGroups = 4;       // kGroups: of row tiles in a block
 constexpr int kConsumers = kGroups * kOwnChains, kCopiers = kGroups, kThreads = (kConsumers + kCopiers) * 32;      // warps that multiply, and that copy
-constexpr int kMostTokens = 32;
 constexpr int kShared = 227 * 1024;
 
 struct Several {
   GemmPart part[3];                          // first_block: its first row tile
   int n_parts, n_tiles, n_units, n_tokens, n_places;      // n_places: tiles of a cluster
   const std::byte* x;                        // lib/lanes.h: NT groups
-  NormBefore norm;                           // that makes it
+  NormBefore norm;                           // whose factor is its own
   Lanes out_lanes;                           // of what is activated; null: as rows
   bool activate;                             // part 0 is the gate, part 1 what it gates
   ActKind act;
   float* residual;                           // += residual_scale * out of part 0; null: none
   int64_t residual_stride;
   float residual_scale;
+  NormAfter next;                            // of the residual stream
   __host__ __device__ bool activates() const { return activate; }
+  __host__ __device__ bool norms() const { return norm.squares.at != nullptr; }
 };
 // One weight alone, with no norm before it and nothing activated.
 struct SeveralPlain : Several {
   __host__ __device__ static constexpr bool activates() { return false; }
+  __host__ __device__ static constexpr bool norms() { return false; }
 };
 
 // A warpgroup multiplies four row tiles by wgmma, with weights that are decoded in registers: in several_pairs.cu or, of many rows, in several_wide.cu.
@@ -242,10 +244,11 @@ struct FourRows {
   __device__ FourRows(const GemmPart& part, int first) : part(part), first(first), n(part.rows - first) {}
 
   // Never fused with the addition: every kernel of this arithmetic rounds here.
-  __device__ float4 scaled(const float4& sum) const {
-    float4 v = {__fmul_rn(sum.x, part.scale), __fmul_rn(sum.y, part.scale), __fmul_rn(sum.z, part.scale), __fmul_rn(sum.w, part.scale)};
+  __device__ float4 scaled(const float4& sum, float factor) const {
     const auto at = [&](const float* p, int j) { return p[min(first + j, part.rows - 1)]; };
-    if (const float* p = part.row_scales) v = {__fmul_rn(v.x, at(p, 0)), __fmul_rn(v.y, at(p, 1)), __fmul_rn(v.z, at(p, 2)), __fmul_rn(v.w, at(p, 3))};
+    float4 scale = {part.scale, part.scale, part.scale, part.scale};
+    if (const float* p = part.row_scales) scale = {scale.x * at(p, 0), scale.y * at(p, 1), scale.z * at(p, 2), scale.w * at(p, 3)};
+    float4 v = {__fmul_rn(__fmul_rn(sum.x, scale.x), factor), __fmul_rn(__fmul_rn(sum.y, scale.y), factor), __fmul_rn(__fmul_rn(sum.z, scale.z), factor), __fmul_rn(__fmul_rn(sum.w, scale.w), factor)};
     if (const float* p = part.bias) v = {__fadd_rn(v.x, at(p, 0)), __fadd_rn(v.y, at(p, 1)), __fadd_rn(v.z, at(p, 2)), __fadd_rn(v.w, at(p, 3))};
     return v;
   }
@@ -276,10 +279,11 @@ struct FourRows {
 __device__ inline float4 before_of(const Several& f, const FourRows& rows, int token) {
   return f.residual && token < f.n_tokens ? rows.load(f.residual + token * f.residual_stride) : float4{0, 0, 0, 0};
 }
-// Their sums, and with an activation those of what they gate, where they go.
+// Their sums, and with an activation those of what they gate, where they go. factors: of a norm before, by token; next: weights_of() the one that follows.
 template <class F>
-__device__ inline void finish(const F& f, const FourRows& rows, int token, const float4& sum, const float4& up_sum, const float4& before) {
-  float4 v = rows.scaled(sum);
+__device__ inline void finish(const F& f, const FourRows& rows, int token, const float4& sum, const float4& up_sum, const float4& before, const float* factors, const float4& next) {
+  const float factor = f.norms() ? factors[token] : 1.0f;
+  float4 v = rows.scaled(sum, factor);
   if (f.activates()) {
     float gate[4] = {v.x, v.y, v.z, v.w};
     if (f.act == ActKind::silu) {
@@ -291,7 +295,7 @@ __device__ inline void finish(const F& f, const FourRows& rows, int token, const
         gate[0] = gate[1], gate[1] = gate[2], gate[2] = gate[3], gate[3] = first;
       }
     }
-    const float4 up = FourRows(f.part[1], rows.first).scaled(up_sum);
+    const float4 up = FourRows(f.part[1], rows.first).scaled(up_sum, factor);
     v = {__fmul_rn(gate[0], up.x), __fmul_rn(gate[1], up.y), __fmul_rn(gate[2], up.z), __fmul_rn(gate[3], up.w)};
   }
   if (f.out_lanes.data) {
@@ -299,9 +303,10 @@ __device__ inline void finish(const F& f, const FourRows& rows, int token, const
     return;
   }
   rows.store(rows.part.out + token * rows.part.out_stride, v);
-  if (f.residual)
-    rows.store(f.residual + token * f.residual_stride,
-               {fmaf(f.residual_scale, v.x, before.x), fmaf(f.residual_scale, v.y, before.y), fmaf(f.residual_scale, v.z, before.z), fmaf(f.residual_scale, v.w, before.w)});
+  if (!f.residual) return;
+  v = {fmaf(f.residual_scale, v.x, before.x), fmaf(f.residual_scale, v.y, before.y), fmaf(f.residual_scale, v.z, before.z), fmaf(f.residual_scale, v.w, before.w)};
+  rows.store(f.residual + token * f.residual_stride, v);
+  if (f.next.lanes.data && rows.n > 0) leave(f.next, token, rows.first, v, next);
 }
 
 // A lane's sums of row tile `tile` of a place and a chain, as products leave them (lib/mma.h).
@@ -324,6 +329,7 @@ struct Ends {
   float* sums;                                                                 // of this block's chains
   float* others;                                                               // of the other's, added up
   Barrier* sent;                                                               // their bytes
+  const float* factors;                                                        // of tokens
 
   __device__ float4 add(float4 sum, int token, int row) const {
 #pragma unroll
@@ -347,14 +353,15 @@ struct Ends {
   struct Finish {
     int in_place, first_token, apart;
     FourRows rows;
-    float4 before[kMost];
+    float4 next, before[kMost];
   };
   __device__ Finish start_finish(int place, bool finishes) const {
     if (finishes && threadIdx.x == 0) arrive_expecting(sent, kItems * 16);
     const int thread = int(threadIdx.x), token = f.activates() ? thread / (kFours / 2) : thread / kFours;      // by numbers that the compiler knows
     const int in_place = (thread - token * (f.activates() ? kFours / 2 : kFours)) * 4;
     const Place<RT> at(f, place, in_place / kTileRows);
-    Finish own{in_place, thread < kFinishing ? token : Of::kTokens, f.activates() ? 2 * kApart : kApart, FourRows(f.part[at.which], at.tile * kTileRows + in_place % kTileRows), {}};
+    Finish own{in_place, thread < kFinishing ? token : Of::kTokens, f.activates() ? 2 * kApart : kApart, FourRows(f.part[at.which], at.tile * kTileRows + in_place % kTileRows), {}, {}};
+    if (finishes && own.rows.n > 0) own.next = weights_of(f.next, own.rows.first);
 #pragma unroll
     for (int i = 0; i < kMost; ++i)
       if (finishes) own.before[i] = before_of(f, own.rows, own.first_token + i * own.apart);
@@ -367,14 +374,14 @@ struct Ends {
       const int token = own.first_token + i * own.apart;
       if (token >= f.n_tokens) break;
       const auto sum = [&](int row) { return add(*reinterpret_cast<const float4*>(others + token * Of::kStride + row), token, row); };
-      several::finish(f, own.rows, token, sum(own.in_place), f.activates() ? sum(own.in_place + Of::kRows / 2) : float4{}, own.before[i]);
+      several::finish(f, own.rows, token, sum(own.in_place), f.activates() ? sum(own.in_place + Of::kRows / 2) : float4{}, own.before[i], factors, own.next);
     }
   }
 };
 
 // The end of a place that is one block's, of kTiles row tiles of a warp each, by these warps: a lane's sums of all chains go where they belong. `sums`: [token][kTiles * 16 + 4].
 template <int kTiles, int NT>
-__device__ inline void finish_place(const Several& f, int place, float* sums, const float (&sum)[NT][4], int tile, int lane, Barrier* met) {
+__device__ inline void finish_place(const Several& f, int place, float* sums, const float (&sum)[NT][4], int tile, int lane, Barrier* met, const float* factors) {
   constexpr int kRows = kTiles * kTileRows, kStride = kRows + 4, kThreadsOf = kTiles * 32;
   meet(met, 1, kThreadsOf);                                                    // the sums of the place before have been read
 #pragma unroll
@@ -387,11 +394,12 @@ __device__ inline void finish_place(const Several& f, int place, float* sums, co
   const WidePlace at(f, place, kTiles, own);
   const FourRows rows(f.part[at.which], at.tile * kTileRows + four % 4 * 4);
   const float* const from = sums + own * kTileRows + four % 4 * 4;
+  const float4 next = rows.n > 0 ? weights_of(f.next, rows.first) : float4{};
   // Rolled up: code that runs once has to be fetched first, and four copies of this were half of the kernel.
 #pragma unroll 1
   for (int token = threadIdx.x / n_fours; token < f.n_tokens; token += kThreadsOf / n_fours) {
     const float4* const row = reinterpret_cast<const float4*>(from + token * kStride);
-    finish(f, rows, token, *row, row[kTileRows / 4], before_of(f, rows, token));
+    finish(f, rows, token, *row, row[kTileRows / 4], before_of(f, rows, token), factors, next);
   }
 }
 

@@ -15,23 +15,23 @@ namespace ridge::cuda::several {
 namespace {
 
 constexpr int kWideCopiers = 4;                                               // the first has the input, the others the weights
-constexpr int kEarly = 2;                                                     // steps of weights that are asked for before an input that is normed here: with more on their way, its rows come late
+constexpr int kEarly = 2;                                                     // steps of weights that are asked for before the input of a norm: with more on their way, it comes late
 
 // Chains at a time: as many as registers and, for units of 1 KB, shared memory have room for.
 template <class Unit, int W> constexpr int kAtOnce = W == 3 && Unit::kBytes < 1024 && Unit::kScales == 0 ? 4 : 2;
 
 // A step is a unit of each of C chains, a slot holds a step; code is laid out for kGroup steps.
-// Shared memory: gates | ones | inputs [slot][chain][NT] KB | weights [slot][row tile][chain] units | sums [token][kRows + 4].
+// Shared memory: gates, factors of a norm | ones | inputs [slot][chain][NT] KB | weights [slot][row tile][chain] units | sums [token][kRows + 4].
 template <class Unit, int W, int NT>
 struct Wide {
   static constexpr int C = kAtOnce<Unit, W>;
   static constexpr int kTiles = 4 * W, kRows = kTiles * kTileRows, kMultiplying = kTiles * 32, kThreads = kMultiplying + kWideCopiers * 32;
   static constexpr int kSumBytes = NT * 8 * (kRows + 4) * 4;
   static constexpr int kTileBytes = C * Unit::kBytes, kSlotBytes = kTiles * kTileBytes, kInputBytes = C * NT * 1024;
-  static constexpr int kGates = 1024, kOnesAt = kGates, kInputsAt = (kGates + kOnesBytes<Unit> + 1023) / 1024 * 1024, kFit = (kShared - kInputsAt - kSumBytes) / (kSlotBytes + kInputBytes);
+  static constexpr int kGates = 1024, kFactorsAt = kGates - kMostSeveral * 4, kOnesAt = kGates, kInputsAt = (kGates + kOnesBytes<Unit> + 1023) / 1024 * 1024, kFit = (kShared - kInputsAt - kSumBytes) / (kSlotBytes + kInputBytes);
   static constexpr int kGroup = 8 / C < kFit / 2 ? 8 / C : 2, kGroupUnits = kGroup * C, kSlots = kFit / kGroup * kGroup;
   static constexpr int kRingAt = kInputsAt + kSlots * kInputBytes, kSumsAt = kRingAt + kSlots * kSlotBytes, kBytes = kSumsAt + kSumBytes;
-  static_assert(kGroupUnits % 2 == 0 && kSlots >= 2 * kGroup && (2 * kSlots + 1) * 8 <= kGates && kSumsAt % 16 == 0 && kBytes <= kShared);
+  static_assert(kGroupUnits % 2 == 0 && kSlots >= 2 * kGroup && (2 * kSlots + 2) * 8 <= kFactorsAt && kSumsAt % 16 == 0 && kBytes <= kShared);
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -106,7 +106,6 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
     };
     if (copier == 0) {
       await_predecessors();
-      await_rows(f.norm);
       copy_all([](int) {},
                [&](int slot, int unit, int n) {
                  n *= NT * 1024;
@@ -118,7 +117,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
     constexpr int kApart = kWideCopiers - 1, kMost = (kTiles + kApart - 1) / kApart;      // row tiles: every third
     const int n_own = (kTiles - copier + kApart) / kApart;
     const uint64_t policy = read_once();
-    int n_early = f.norm.x ? kEarly + 1 : 0;
+    int n_early = f.norms() ? kEarly + 1 : 0;
     const std::byte* tiles[kMost];
     copy_all(
         [&](int place) {
@@ -143,7 +142,9 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
   }
 
   grow_registers<W == 3 ? (kScaled ? 160 : 152) : 112>();
-  await_and_norm(f.norm, reinterpret_cast<float*>(memory + L::kSumsAt));
+  float* const factors = reinterpret_cast<float*>(memory + L::kFactorsAt);
+  await_predecessors();
+  if (f.norms()) make_factors<kTiles, NT * 8>(f.norm, f.n_tokens, warp, lane, factors);
   const int tile = warp;
   const std::byte* const ring = memory + L::kRingAt + tile * L::kTileBytes;
   const uint32_t inputs = uint32_t(wgmma_tile(memory + L::kInputsAt));
@@ -250,7 +251,7 @@ __global__ void __launch_bounds__((Wide<Unit, W, NT>::kThreads), 1) several_wide
           for (int i = 0; i < 4; ++i) sum[n][i] += acc[c][n][i];
     }
 
-    finish_place<kTiles, NT>(f, place, sums, sum, tile, lane, met);
+    finish_place<kTiles, NT>(f, place, sums, sum, tile, lane, met, factors);
   }
 #endif
 }

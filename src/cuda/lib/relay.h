@@ -12,22 +12,7 @@ constexpr uint32_t kUnmade = 0xffffffffu;                                   // a
 constexpr int64_t kTileRelayBytes = 4 << 20;                                // for attention's tiles: 240 of 4,096 numbers
 struct RelayWords { uint32_t* at; int n; };                                 // a relay to be cleared, or nothing
 
-// A count that blocks of one kernel wait for, zero before and after: whoever has waited last sets it back.
-struct Turnstile {
-  uint32_t n_passed, n_waited;
-  // By one thread, after a barrier with those whose results it stands for.
-  __device__ void pass();
-  __device__ void await(uint32_t n, uint32_t n_waiting);
-};
-
 #if defined(__CUDACC__)                      // the backend itself is compiled by the host's compiler
-__device__ inline void Turnstile::pass() { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(&n_passed) : "memory"); }
-__device__ inline void Turnstile::await(uint32_t n, uint32_t n_waiting) {
-  uint32_t seen;
-  do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(&n_passed) : "memory");
-  while (seen < n);
-  if (atomicAdd(&n_waited, 1) + 1 == n_waiting) n_passed = 0, n_waited = 0;
-}
 
 // Asked for anew every time: for all the compiler knows of other loads, a number stays what it is.
 __device__ inline float4 load_relayed(const float4* p) {

@@ -1,5 +1,5 @@
-// The factor of an rms norm, added up in one order by whichever kernel needs it: kNormThreads threads take chunks of four numbers in turn, each adds its squares in
-// order of position, then lanes, then warps. A row's norm is therefore the same alone in a kernel of its own and on the way into a matmul.
+// The factor of an rms norm, added up in one order by whichever kernel needs it. The squares of each 16 numbers (a row tile of whatever matmul makes them) are a sum; every 64th of these sums is added
+// in order of position, and then the 64. kNormThreads threads that take chunks of four numbers in turn have them so, and so does a warp that reads the sums which others have left (TileSquares).
 #pragma once
 #include "cuda/lib/async_copy.h"
 #include "cuda/lib/reduce.h"
@@ -8,7 +8,13 @@ namespace ridge::cuda {
 
 constexpr int kNormThreads = 256;
 
-__device__ inline float add_squares(float sum, const float4& v) { return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sum)))); }
+__device__ inline float squares_of(const float4& v) { return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, __fmul_rn(v.x, v.x)))); }
+// Those of 16 numbers, by four lanes in a row, of which each has four: for each of them.
+__device__ inline float tile_squares(const float4& v) {
+  float sum = squares_of(v);
+  sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+  return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+}
 
 // Four numbers of a row from position k on; zeros from `cols` on. Around the first-level cache: another kernel has just written them.
 __device__ inline float4 four_of(const float* row, int k, int cols) {
@@ -23,16 +29,27 @@ __device__ inline float4 four_of(const float* row, int k, int cols) {
 // A barrier of kNormThreads threads that are one group of a block, of up to three; barrier 0 is the block's own.
 __device__ inline void sync_group(int group) { sync_threads_of(group + 1, kNormThreads); }
 
-// Sum over the threads of a group, for each of them. `shared`: 8 floats of the group's own, 16-byte aligned; `again`: they are used again.
-__device__ inline float group_sum(float v, float* shared, int group, bool again = true) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % (kNormThreads / 32);
-  v = warp_sum(v);
-  if (lane == 0) shared[warp] = v;
-  sync_group(group);
+// Sum over the warps of a group, for each thread of them. `shared`: 8 floats of the group's own, 16-byte aligned; `again`: they are used again.
+__device__ inline float add_warps(const float* shared) {
   const float4 low = *reinterpret_cast<const float4*>(shared), high = *reinterpret_cast<const float4*>(shared + 4);
-  if (again) sync_group(group);
   return ((low.x + high.x) + (low.z + high.z)) + ((low.y + high.y) + (low.w + high.w));      // as exchanges between lanes would add, in a third of their time
 }
+__device__ inline float sum_of_warps(float of_warp, float* shared, int group, bool again) {
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32 % (kNormThreads / 32)] = of_warp;
+  sync_group(group);
+  const float sum = add_warps(shared);
+  if (again) sync_group(group);
+  return sum;
+}
+// Over the threads of a group.
+__device__ inline float group_sum(float v, float* shared, int group, bool again = true) { return sum_of_warps(warp_sum(v), shared, group, again); }
+// Over their fours of lanes, of which each has one number.
+__device__ inline float warp_sum_of_quads(float v) {
+#pragma unroll
+  for (int d = 4; d < 32; d *= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
+  return v;
+}
+__device__ inline float group_sum_of_quads(float v, float* shared, int group, bool again = true) { return sum_of_warps(warp_sum_of_quads(v), shared, group, again); }
 
 // A division by a power of two is a multiplication, without the branch that the compiler puts around divisions.
 __device__ inline float rms_factor(float squares, int cols, float eps) {
