@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kBounds<Unit>, 1) few_tokens_kernel(const __gr
     } else if (n_pieces > 0) {
       pieces.pass(0, n_pieces);
     } else {
-      take_input<kTeams, kInputs == Inputs::tokens>(memory + f.input_at, all_sums + L::squares_at(n_tokens) / 4, input_there, squared + p, f, n_tokens, p > 0);
+      take_input<kTeams, kInputs == Inputs::tokens, kPhased>(memory + f.input_at, all_sums + L::squares_at(n_tokens) / 4, input_there, squared + p, f, n_tokens, p > 0);
       meet<kTeams>();
     }
 

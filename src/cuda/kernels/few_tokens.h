@@ -49,24 +49,24 @@ struct Phases { RelayWords cleared; int n_phases, sums_at; Few phase[kMost]; };
 // them). kRuns: units that are multiplied in one piece, the next one on its way to registers meanwhile; with a whole round of the ring every address is a constant away from a few that
 // stay. Formats that need many instructions a byte have two teams.
 template <class Unit> struct Plan { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 2, kRuns = 0; };
-template <> struct Plan<Nvfp4Unit> { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 2, kRuns = 8; };
-template <> struct Plan<Mxfp4Unit> { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 2, kRuns = 8; };
+template <> struct Plan<Nvfp4Unit> { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 3, kRuns = 8; };
+template <> struct Plan<Mxfp4Unit> { static constexpr int kTeams = 2, kSlots = 4, kEach = 2, kFirst = 3, kRuns = 8; };
 template <> struct Plan<Bf16Unit> { static constexpr int kTeams = 1, kSlots = 7, kEach = 1, kFirst = 7, kRuns = 0; };
 template <> struct Plan<Q8Unit> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2, kRuns = 0; };
-template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 2, kRuns = 2; };
+template <bool kBlocks> struct Plan<Fp8Unit<kBlocks>> { static constexpr int kTeams = 2, kSlots = 5, kEach = 1, kFirst = 4, kRuns = 2; };
 
 // A token's sums of a tile: [warp][16], and as much again as makes the next token's begin in other banks.
 constexpr int kTokenSums = kTeam * 16 + 16;
 
 // Shared memory: gates [team][slot] arrived, then left, then the input, then squares [phase] | rings [team][slot] units | input [token][shared_stride] bf16, of even and of odd phases | sums [team][2][token][kTokenSums] f32 |
-// squares of a norm's input, [token][warp of a team].
+// squares of a norm's input, [token][warp of a team], or of all teams for a kernel of one token.
 template <class Unit>
 struct Layout {
   using P = Plan<Unit>;
   static constexpr int kGates = kBarriersAt + kBarrierBytes, kSlotBytes = P::kEach * kTeam * Unit::kBytes, kRing = P::kSlots * kSlotBytes;
   static_assert(P::kTeams * P::kSlots * 16 + 8 + 8 * kMostPhases <= kBarriersAt && P::kRuns % 2 == 0);
   static constexpr int kInputs = kGates + P::kTeams * kRing;
-  static constexpr int sums_bytes(int n_tokens) { return squares_at(n_tokens) + n_tokens * kTeam * 4; }
+  static constexpr int sums_bytes(int n_tokens) { return squares_at(n_tokens) + std::max(n_tokens, P::kTeams) * kTeam * 4; }
   static constexpr int squares_at(int n_tokens) { return P::kTeams * 2 * n_tokens * kTokenSums * 4; }      // behind the sums
 };
 
@@ -83,15 +83,16 @@ __device__ inline float4 four_within(const float* row, int k, int cols) {
 // The input's rows as bf16 in shared memory. Short code on purpose: it runs once a kernel, from instructions that are not in the multiprocessor's cache by then. What is waited
 // for is asked for first thing after the wait, by addresses that were there before; the norm's weights, which may still be on their way, are touched after that.
 // `there` is passed when what was asked for has come. `polls`: what a norm is to make it of comes in a relay. kSeveral: what the next tokens are made of is asked for before the ones before
-// are used, since one after the other they cost a trip to the second-level cache each. `squared` is passed when all squares are there. A team's warps meet when their numbers have come and go on together: each on
-// its own, as numbers come, they wait for the same code one after the other, and a layer took 33.9 us instead of 31.3 (nvfp4; with `there` before they meet 31.8).
-template <int kTeams, bool kSeveral>
+// are used, since one after the other they cost a trip to the second-level cache each. `squared` is passed when all squares are there. Warps meet when their numbers have come and go on together: each on
+// its own, as numbers come, they wait for the same code one after the other, and a layer took 33.9 us instead of 31.3 (nvfp4; with `there` before they meet 31.8). kOneToken: all teams have a part of its norm (30.8).
+template <int kTeams, bool kSeveral, bool kOneToken>
 __device__ void take_input(std::byte* to, float* squares_of_warps, Barrier* there, Barrier* squared, const Few& f, int n_tokens, bool polls) {
-  const int team = threadIdx.x / kNormThreads, thread = threadIdx.x % kNormThreads;
+  constexpr int kGroups = kOneToken ? 1 : kTeams, kGroupThreads = kTeams / kGroups * kNormThreads;      // threads that have a token's norm
+  const int group = threadIdx.x / kGroupThreads, thread = threadIdx.x % kGroupThreads;
   int padded = f.n_units * kUnit, stride = f.shared_stride;
   keep(padded, stride);
   if (f.norm) {
-    constexpr int kHeld = 4, kApart = 4 * kNormThreads;                     // chunks a thread keeps, more are read again; numbers from one to the next
+    constexpr int kHeld = 1024 / kGroupThreads, kApart = 4 * kGroupThreads;  // chunks a thread keeps, more are read again; numbers from one to the next
     const int first = 4 * thread;
     float4 weight[kHeld];
 #pragma unroll
@@ -99,47 +100,48 @@ __device__ void take_input(std::byte* to, float* squares_of_warps, Barrier* ther
     const float offset = f.norm_weight ? f.weight_offset : 0.0f;
     int cols = f.cols;
     keep(cols);
-    const float* from = reinterpret_cast<const float*>(f.x + team * f.x_stride) + first;
-    int n_ahead = team < n_tokens ? cols - first : 0;
+    const float* from = reinterpret_cast<const float*>(f.x + group * f.x_stride) + first;
+    int n_ahead = group < n_tokens ? cols - first : 0;
     settle(from, n_ahead);
     if (!polls) await_predecessors();
     float4 v[kHeld];
     const auto load = [&](float4 (&v)[kHeld], const float* from) {
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) v[i] = i * kApart < n_ahead ? not_made<float4>() : float4{0, 0, 0, 0};
-      load_made(v, reinterpret_cast<const float4*>(from), kNormThreads, polls);
+      load_made(v, reinterpret_cast<const float4*>(from), kGroupThreads, polls);
     };
     load(v, from);
-    for (int token = team; token < n_tokens; token += kTeams) {
+    for (int token = group; token < n_tokens; token += kGroups) {
       [[maybe_unused]] float4 next[kHeld];
-      if (kSeveral && token + kTeams < n_tokens) load(next, from + kTeams * (f.x_stride / 4));
+      if (kSeveral && token + kGroups < n_tokens) load(next, from + kGroups * (f.x_stride / 4));
       std::byte* const row = to + token * stride;
       const auto put = [&](const float4& v, const float4& w, int k) {
         if (k < padded) put_four(row, k, {v.x * (w.x + offset), v.y * (w.y + offset), v.z * (w.z + offset), v.w * (w.w + offset)});
       };
-      sync_group(team);
-      if (threadIdx.x == 0 && token == 0) arrive_with(there, (v[0].x + v[1].x) + (v[2].x + v[3].x));
+      if constexpr (kOneToken) meet<kTeams>();
+      else sync_group(group);
+      if (threadIdx.x == 0 && token == 0) arrive_with(there, v[0].x + v[kHeld - 1].x);
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) settle(weight[i]);
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) put(v[i], weight[i], first + i * kApart);
-      float squares = 0;
+      float squares[2] = {};                                                // of even chunks and odd ones of kNormThreads
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i) squares += tile_squares(v[i]);
+      for (int i = 0; i < kHeld; ++i) squares[kOneToken ? 0 : i % 2] += tile_squares(v[i]);
 #pragma unroll 1
       for (int k = kHeld * kApart; k < padded; k += kApart) {
         const float4 more = four_within(from, k, n_ahead);
         put(more, f.norm_weight ? four_within(f.norm_weight, first + k, cols) : float4{1, 1, 1, 1}, first + k);
-        squares += tile_squares(more);
+        (kOneToken || k / kApart % 2 == 0 ? squares[0] : squares[1]) += tile_squares(more);
       }
-      squares = warp_sum_of_quads(squares);
-      if (thread % 32 == 0) squares_of_warps[token * kTeam + thread / 32] = squares;
-      from += kTeams * (f.x_stride / 4);
+      const float of_warp = kOneToken ? warp_sum_of_quads(squares[0]) : warp_squares(squares);
+      if (thread % 32 == 0) squares_of_warps[token * kTeam + thread / 32] = of_warp;
+      from += kGroups * (f.x_stride / 4);
       if constexpr (kSeveral) {
 #pragma unroll
         for (int i = 0; i < kHeld; ++i) v[i] = next[i];
       } else {
-        if (token + kTeams < n_tokens) load(v, from);
+        if (token + kGroups < n_tokens) load(v, from);
       }
     }
     arrive_as_warp(squared, thread % 32);
@@ -367,7 +369,8 @@ template <class Unit, int kRounds, int kMost>
 __device__ void finish_tiles(std::byte* memory, Barrier* squared, int team, const Phases<kMost>& c, int n_left) {
   constexpr int kTeams = Plan<Unit>::kTeams;
   const int n_teams = gridDim.x * kTeams, me = team * gridDim.x + blockIdx.x, lane = threadIdx.x % 32, first_token = lane / 16;
-  const int n_tokens = kMost > 1 ? 1 : c.phase[0].n_tokens;
+  constexpr bool kTakesOne = kMost > 1;                                      // take_input's kOneToken
+  const int n_tokens = kTakesOne ? 1 : c.phase[0].n_tokens;
   int p = 0, nth = 0;
   const auto look = [&] {                                                   // at tile nth of phase p, or what is next
     Ending<kRounds> e;
@@ -414,7 +417,13 @@ __device__ void finish_tiles(std::byte* memory, Barrier* squared, int team, cons
 #pragma unroll
       for (int i = 0; i < kRounds; ++i) {
         factor[i] = 1;
-        if (f.norm && first_token + 2 * i < n_tokens) factor[i] = rms_factor(add_warps(reinterpret_cast<const float*>(memory + c.sums_at + Layout<Unit>::squares_at(n_tokens)) + (first_token + 2 * i) * kTeam), f.cols, f.eps);
+        if (!f.norm || first_token + 2 * i >= n_tokens) continue;
+        const float4* const of_warps = reinterpret_cast<const float4*>(memory + c.sums_at + Layout<Unit>::squares_at(n_tokens)) + (first_token + 2 * i) * (kTeam / 4);
+        const auto with_other_team = [&](int at) {
+          const float4 v = of_warps[at], other = kTakesOne ? of_warps[kTeam / 4 + at] : float4{};
+          return kTakesOne ? float4{v.x + other.x, v.y + other.y, v.z + other.z, v.w + other.w} : v;
+        };
+        factor[i] = rms_factor(add_warps(with_other_team(0), with_other_team(1)), f.cols, f.eps);
       }
     }
     await_sums(memory, Sums::there, team, turn, n_seen++ / 2);

@@ -45,17 +45,17 @@ __global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_con
       put(x, place(i), v);
     }
   }
-  float sum = 0, squares = 0;
+  float sum = 0, squares[2] = {};
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     sum += (own[i].x + own[i].y) + (own[i].z + own[i].w);
     const float of_tile = tile_squares(own[i]);
-    squares += of_tile;
+    squares[i % 2] += of_tile;
     if (as.squares.at && threadIdx.x % 4 == 0 && place(i) < n) as.squares.at[as.squares.place(t, place(i))] = of_tile;
   }
   float mean = 0, factor;
   if (op.kind == NormKind::layer) {
-    mean = group_sum(sum, shared, 0) / n;
+    mean = block_sum(sum, shared) / n;
     float spread = 0;                                                       // second pass: the variance about the mean, not a difference of large sums
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -64,9 +64,9 @@ __global__ void __launch_bounds__(kNormThreads) add_norm_kernel(const __grid_con
       for (int j = 0; j < 4; ++j)
         if (place(i) + j < n) spread += (v[j] - mean) * (v[j] - mean);
     }
-    factor = rsqrtf(group_sum(spread, shared, 0) / n + op.eps);
+    factor = rsqrtf(block_sum(spread, shared) / n + op.eps);
   } else {
-    factor = rms_factor(group_sum_of_quads(squares, shared, 0), n, op.eps);
+    factor = rms_factor(sum_of_warps(warp_squares(squares), shared), n, op.eps);
     if (as.factors && threadIdx.x == 0) as.factors[t] = factor;
     if (as.factors || as.squares.at) factor = 1;
   }

@@ -84,10 +84,10 @@ __global__ void __launch_bounds__(kNormThreads, kBlocksOfSm<kOwn>) norm_many_ker
         if (place(i) < n) to[i * kNormThreads] = v;
       }
     }
-    float squares = 0;
+    float squares[2] = {};
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) squares += tile_squares(own[i]);
-    float factor = rms_factor(group_sum_of_quads(squares, shared, 0), n, op.eps);
+    for (int i = 0; i < kOwn; ++i) squares[i % 2] += tile_squares(own[i]);
+    float factor = rms_factor(sum_of_warps(warp_squares(squares), shared), n, op.eps);
     if (factors) {
       if (threadIdx.x == 0) factors[t] = factor;
       factor = 1;

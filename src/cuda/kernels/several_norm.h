@@ -42,21 +42,22 @@ __device__ inline void make_factors(const NormBefore& norm, int n_tokens, int wa
           held[i][half][q] = warp + i * kWarps < n_tokens ? __ldcg(reinterpret_cast<const float4*>(norm.squares.at + ((warp + i * kWarps) * 64 + half * 32 + lane) * kept) + q) : float4{0, 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      float sum[2];
+      float sum[2][2] = {};                                                    // of each half, every 128th tile and those between
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int first = half * 32 + lane;
-        sum[half] = 0;
 #pragma unroll
         for (int q = 0; q < kQuads; ++q) {
           const float v[4] = {held[i][half][q].x, held[i][half][q].y, held[i][half][q].z, held[i][half][q].w};
 #pragma unroll
-          for (int j = 0; j < 4; ++j) sum[half] += first + 64 * (4 * q + j) < n_tiles ? v[j] : 0.0f;
+          for (int j = 0; j < 4; ++j) sum[half][j % 2] += first + 64 * (4 * q + j) < n_tiles ? v[j] : 0.0f;
         }
 #pragma unroll
-        for (int d = 1; d < 8; d *= 2) sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], d);
+        for (int odd = 0; odd < 2; ++odd)
+#pragma unroll
+          for (int d = 1; d < 8; d *= 2) sum[half][odd] += __shfl_xor_sync(0xffffffffu, sum[half][odd], d);
       }
-      float all = sum[0] + sum[1];
+      float all = (sum[0][0] + sum[0][1]) + (sum[1][0] + sum[1][1]);
       all += __shfl_xor_sync(0xffffffffu, all, 16);
       all += __shfl_xor_sync(0xffffffffu, all, 8);
       if (lane == 0 && warp + i * kWarps < n_tokens) factors[warp + i * kWarps] = rms_factor(all, norm.squares.cols, norm.eps);

@@ -1,5 +1,6 @@
-// The factor of an rms norm, added up in one order by whichever kernel needs it. The squares of each 16 numbers (a row tile of whatever matmul makes them) are a sum; every 64th of these sums is added
-// in order of position, and then the 64. kNormThreads threads that take chunks of four numbers in turn have them so, and so does a warp that reads the sums which others have left (TileSquares).
+// The factor of an rms norm, added up in one order by whichever kernel needs it. The squares of each 16 numbers (a row tile of whatever matmul makes them) are a sum; every 128th of these sums is added
+// in order of position, and then the 128, by pairs (s, s ^ d) with d = 1, 2, 4, 64, 32, 16, 8. Twice kNormThreads threads that take chunks of four numbers in turn have them so, and kNormThreads that keep
+// even chunks and odd ones apart, and a warp that reads the sums which others have left (TileSquares).
 #pragma once
 #include "cuda/lib/async_copy.h"
 #include "cuda/lib/reduce.h"
@@ -29,27 +30,28 @@ __device__ inline float4 four_of(const float* row, int k, int cols) {
 // A barrier of kNormThreads threads that are one group of a block, of up to three; barrier 0 is the block's own.
 __device__ inline void sync_group(int group) { sync_threads_of(group + 1, kNormThreads); }
 
-// Sum over the warps of a group, for each thread of them. `shared`: 8 floats of the group's own, 16-byte aligned; `again`: they are used again.
-__device__ inline float add_warps(const float* shared) {
-  const float4 low = *reinterpret_cast<const float4*>(shared), high = *reinterpret_cast<const float4*>(shared + 4);
+// Of eight numbers, one a warp.
+__device__ inline float add_warps(const float4& low, const float4& high) {
   return ((low.x + high.x) + (low.z + high.z)) + ((low.y + high.y) + (low.w + high.w));      // as exchanges between lanes would add, in a third of their time
 }
-__device__ inline float sum_of_warps(float of_warp, float* shared, int group, bool again) {
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32 % (kNormThreads / 32)] = of_warp;
-  sync_group(group);
-  const float sum = add_warps(shared);
-  if (again) sync_group(group);
+// Sum over the warps of a block of kNormThreads, for each thread of them. `shared`: 8 floats, 16-byte aligned.
+__device__ inline float sum_of_warps(float of_warp, float* shared) {
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = of_warp;
+  sync_group(0);
+  const float sum = add_warps(*reinterpret_cast<const float4*>(shared), *reinterpret_cast<const float4*>(shared + 4));
+  sync_group(0);                                                              // they are used again
   return sum;
 }
-// Over the threads of a group.
-__device__ inline float group_sum(float v, float* shared, int group, bool again = true) { return sum_of_warps(warp_sum(v), shared, group, again); }
+// Over its threads.
+__device__ inline float block_sum(float v, float* shared) { return sum_of_warps(warp_sum(v), shared); }
 // Over their fours of lanes, of which each has one number.
 __device__ inline float warp_sum_of_quads(float v) {
 #pragma unroll
   for (int d = 4; d < 32; d *= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
   return v;
 }
-__device__ inline float group_sum_of_quads(float v, float* shared, int group, bool again = true) { return sum_of_warps(warp_sum_of_quads(v), shared, group, again); }
+// Squares of even chunks and of odd ones.
+__device__ inline float warp_squares(const float (&of)[2]) { return warp_sum_of_quads(of[0]) + warp_sum_of_quads(of[1]); }
 
 // A division by a power of two is a multiplication, without the branch that the compiler puts around divisions.
 __device__ inline float rms_factor(float squares, int cols, float eps) {
