@@ -20,8 +20,8 @@
 // bulk copies asked for by the multiplying warps in turn 0.56, waiting for the slot before the multiplication instead of after it 0.54; one warp that asks for both
 // teams 0.74; one for each 0.80; with short code and registers to spare, 0.92. Prefetching further units into the second-level cache made it slower.
 //
-// What surrounds a matmul is done on its way (Around): the norm of its input by each block for itself, which costs less than a kernel in between; the addition to the
-// residual stream or the activation where the sums end. All of it in the order and rounding of the separate kernels.
+// What surrounds a matmul is done on its way (Around): the norm of its input by each block for itself, which costs less than a kernel in between, but for its factor, with which the sums are multiplied where they
+// end; the addition to the residual stream or the activation there, too. All of it in the order and rounding of other numbers of tokens.
 #include <algorithm>
 
 #include "cuda/kernels/few_tokens.h"
