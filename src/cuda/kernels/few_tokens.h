@@ -370,6 +370,7 @@ __device__ void finish_tiles(std::byte* memory, Barrier* squared, int team, cons
   constexpr int kTeams = Plan<Unit>::kTeams;
   const int n_teams = gridDim.x * kTeams, me = team * gridDim.x + blockIdx.x, lane = threadIdx.x % 32, first_token = lane / 16;
   constexpr bool kTakesOne = kMost > 1;                                      // take_input's kOneToken
+  static_assert(!kTakesOne || kTeams == 2);
   const int n_tokens = kTakesOne ? 1 : c.phase[0].n_tokens;
   int p = 0, nth = 0;
   const auto look = [&] {                                                   // at tile nth of phase p, or what is next

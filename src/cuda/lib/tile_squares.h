@@ -1,5 +1,5 @@
-// What a norm is without its factor, which the matmul that takes it multiplies its sums with (kernels/kernels.h: Scaled): sums of the squares of every 16 numbers of a row, a row tile of the matmul that makes
-// them. [token][64][kept()]: sum t is number t / 64 of t mod 64. lib/row_norm.h has the order in which they are added.
+// What a norm's factor is made of, where the matmul after it multiplies its sums with that: sums of the squares of every 16 numbers of a row, which are a row tile of the matmul that makes them.
+// [token][64][kept()]: sum t is number t / 64 of t mod 64. lib/row_norm.h has the order in which they are added.
 #pragma once
 #include <cuda_runtime.h>
 
