@@ -64,6 +64,7 @@ struct Together {
 
 using Body = void (*)(const void*);
 void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, int cluster, Body body, const void* arguments);
+int n_grids();                               // that have run
 template <class Call>
 void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, int cluster, const Call& call) {
   run_grid(grid, threads, shared_bytes, cluster, [](const void* c) { (*static_cast<const Call*>(c))(); }, &call);

@@ -180,6 +180,7 @@ void await_turn(const uint64_t& turn, uint64_t was) {
 }
 
 bool together = false;
+int n_run = 0;
 
 }  // namespace
 
@@ -250,7 +251,10 @@ void await_cluster() {
   await_turn(own_cluster().turn, fiber->cluster_turn);
 }
 
+int n_grids() { return n_run; }
+
 void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, int cluster, Body b, const void* a) {
+  n_run++;
   CHECK(threads.y == 1 && threads.z == 1 && threads.x % 32 == 0 && grid.x % unsigned(cluster) == 0);
   body = b, arguments = a;
   gridDim = grid, blockDim = threads, n_threads = int(threads.x), n_of_cluster = cluster;
