@@ -24,6 +24,8 @@
 // end; the addition to the residual stream or the activation there, too. All of it in the order and rounding of other numbers of tokens.
 #include <algorithm>
 
+#include "cuda/kernels/few_ends.h"
+#include "cuda/kernels/few_input.h"
 #include "cuda/kernels/few_tokens.h"
 
 namespace ridge::cuda {

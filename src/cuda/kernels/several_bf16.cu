@@ -18,8 +18,8 @@ struct Whole {
   static constexpr int kOwn = kPair ? kOwnChains : kChains, kTiles = R * kGroups, kTeams = R == 1 ? 2 : R;      // with one, another helps with factors and ends
   static constexpr int kMultiplying = kTeams * 128, kThreads = kMultiplying + kCopiersOfPlace * 32, kWeightCopiers = kPair ? 2 : 3;
   static constexpr int kSlotBytes = kTiles * Bf16Unit::kBytes, kInputBytes = NT * 1024, kSumBytes = NT * 8 * (kTiles * kTileRows + 4) * 4;
-  static constexpr int kNormBytes = kMostSeveral * 4, kGates = 512, kFit = (kShared - kNormBytes - kGates - kSumBytes) / (kSlotBytes + kInputBytes), kSlots = kFit < 24 ? kFit : 24;
-  static constexpr int kRingAt = kSlots * kInputBytes, kSumsAt = kRingAt + kSlots * kSlotBytes, kNormAt = kSumsAt + kSumBytes, kGatesAt = kNormAt + kNormBytes, kBytes = kGatesAt + kGates;
+  static constexpr int kFactorBytes = kMostSeveral * 4, kGates = 512, kFit = (kShared - kFactorBytes - kGates - kSumBytes) / (kSlotBytes + kInputBytes), kSlots = kFit < 24 ? kFit : 24;
+  static constexpr int kRingAt = kSlots * kInputBytes, kSumsAt = kRingAt + kSlots * kSlotBytes, kFactorsAt = kSumsAt + kSumBytes, kGatesAt = kFactorsAt + kFactorBytes, kBytes = kGatesAt + kGates;
   static_assert(kTiles % kWeightCopiers == 0 && (2 * kSlots + 2) * 8 <= kGates && kBytes <= kShared);
   static_assert(!kPair || kOwn * kSumBytes <= kSumsAt);
 };
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__((Whole<R, kPair, NT>::kThreads), 1) several_bf
   }
 
   if (!kPair) grow_registers<160>();
-  float* const factors = reinterpret_cast<float*>(memory + L::kNormAt);
+  float* const factors = reinterpret_cast<float*>(memory + L::kFactorsAt);
   await_predecessors();
   if (f.norms() && role == kPair) make_factors<L::kTeams * 4, NT * 8>(f.norm, f.n_tokens, warp, lane, factors);
   const int team = warp / 4;

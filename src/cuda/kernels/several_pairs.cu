@@ -20,8 +20,8 @@ struct Pairs {
   using Sums = SumsOf<RT, NT>;
   static constexpr int kDeep = RT == 1 ? 2 : 1;                                // units of a chain in a step
   static constexpr int kTiles = kGroups * RT, kTileBytes = kDeep * kOwnChains * Unit::kBytes, kSlotBytes = kTiles * kTileBytes, kPartBytes = kOwnChains * NT * 1024, kInputBytes = kDeep * kPartBytes;
-  static constexpr int kNormBytes = kMostSeveral * 4, kGates = 192, kFit = (kShared - kNormBytes - kGates - Sums::kBytes - kOnesBytes<Unit>) / (kSlotBytes + kInputBytes), kSlots = kFit < 8 ? kFit : 8;
-  static constexpr int kRingAt = kSlots * kInputBytes, kSentAt = kRingAt + kSlots * kSlotBytes, kNormAt = kSentAt + Sums::kBytes, kGatesAt = kNormAt + kNormBytes, kOnesAt = kGatesAt + kGates, kBytes = kOnesAt + kOnesBytes<Unit>;
+  static constexpr int kFactorBytes = kMostSeveral * 4, kGates = 192, kFit = (kShared - kFactorBytes - kGates - Sums::kBytes - kOnesBytes<Unit>) / (kSlotBytes + kInputBytes), kSlots = kFit < 8 ? kFit : 8;
+  static constexpr int kRingAt = kSlots * kInputBytes, kSentAt = kRingAt + kSlots * kSlotBytes, kFactorsAt = kSentAt + Sums::kBytes, kGatesAt = kFactorsAt + kFactorBytes, kOnesAt = kGatesAt + kGates, kBytes = kOnesAt + kOnesBytes<Unit>;
   static_assert(kSlots >= 3 && kOwnChains * Sums::kBytes <= kSentAt && (2 * kSlots + 2) * 8 <= kGates && kBytes <= kShared);
 };
 
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads, 1) several_pairs_kernel(const __grid
   }
 
   grow_registers<112>();
-  float* const factors = reinterpret_cast<float*>(memory + L::kNormAt);
+  float* const factors = reinterpret_cast<float*>(memory + L::kFactorsAt);
   await_predecessors();
   if (f.norms() && role == 1) make_factors<kConsumers, NT * 8>(f.norm, f.n_tokens, warp, lane, factors);
   const int chain = warp / 4, tile = warp % 4;

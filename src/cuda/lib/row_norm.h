@@ -27,7 +27,7 @@ __device__ inline float4 four_of(const float* row, int k, int cols) {
   return v;
 }
 
-// A barrier of kNormThreads threads that are one group of a block, of up to three; barrier 0 is the block's own.
+// A barrier of kNormThreads threads that are one group of a block, of up to two; barrier 0 is the block's own.
 __device__ inline void sync_group(int group) { sync_threads_of(group + 1, kNormThreads); }
 
 // Of eight numbers, one a warp.
