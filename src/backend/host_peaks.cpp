@@ -83,17 +83,18 @@ Score score_of(const float* row, int64_t n_vocab, int32_t token, int n_logprobs)
 void penalise(std::vector<Peak>& before, float* row, const Step& step, int logit_row) {
   const Penalties& p = step.draw_of()[logit_row].penalties;
   int32_t own = p.counts_own ? step.tokens()[step.logit_rows()[logit_row]] : -1;
-  const auto change = [&](int32_t token, bool is_recent, int n_generated) {
+  const auto change = [&](int32_t token, float bias, bool is_recent, int n_generated) {
     before.push_back({token, row[token]});
+    if (bias != 0.0f) row[token] += bias;
     row[token] = penalised(row[token], p, is_recent, n_generated);
   };
   before.clear();
   for (const TokenCount& count : step.counts().subspan(size_t(p.first_count), size_t(p.n_counts))) {
     const bool is_own = count.token == own;
-    change(count.token, count.is_recent || is_own, int(count.n_generated) + is_own);
+    change(count.token, count.bias, count.is_recent || is_own, int(count.n_generated) + is_own);
     if (is_own) own = -1;
   }
-  if (own >= 0) change(own, true, 1);
+  if (own >= 0) change(own, 0.0f, true, 1);
 }
 
 }  // namespace

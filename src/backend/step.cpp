@@ -8,7 +8,7 @@
 
 namespace ridge {
 
-static_assert(std::is_trivially_copyable_v<StepSeq> && std::is_trivially_copyable_v<Draw> && sizeof(Draw) == 64 && sizeof(TokenCount) == 8);
+static_assert(std::is_trivially_copyable_v<StepSeq> && std::is_trivially_copyable_v<Draw> && sizeof(Draw) == 64 && sizeof(TokenCount) == 12);
 
 float penalised(float logit, const Penalties& penalties, bool is_recent, int n_generated) {
   if (is_recent) logit = logit > 0 ? logit / penalties.repetition : logit * penalties.repetition;

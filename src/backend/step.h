@@ -21,7 +21,7 @@ struct StepLimits {
   int n_groups = 1;                                                  // KV groups
   int n_ropes = 0, n_freqs = 0;                                      // rope tables of the model, and the longest one's frequencies
   int max_rope_rows = 1;
-  int max_counts = 0;                                                // tokens that penalties look at, of all logit rows together
+  int max_counts = 0;                                                // tokens that penalties look at or that are biased, of all logit rows together
 };
 
 inline constexpr int kMaxKvGroups = 8;
@@ -35,10 +35,11 @@ struct StepSeq {
   int32_t first_page[kMaxKvGroups];          // index into pages(), by group
 };
 
-// A token that penalties look at: how often it was generated, and whether the repetition penalty sees it.
+// A token that penalties look at: how often it was generated, whether the repetition penalty sees it, and what the request adds to its logit.
 struct TokenCount {
   int32_t token;
   uint32_t is_recent : 1, n_generated : 31;
+  float bias = 0;
 };
 
 // What is done to a row's logits, token by token of a list without doubles, before one is chosen; whoever looks at the row later finds it as it was.
@@ -46,10 +47,11 @@ struct Penalties {
   float repetition = 1, presence = 0, frequency = 0;
   int32_t first_count = 0, n_counts = 0;     // its list: a run of counts()
   int32_t counts_own = 0;                    // 1: the row's own token, recent and generated, is one more than the list says; the host may not know it yet
-  constexpr bool any() const { return repetition != 1.0f || presence != 0.0f || frequency != 0.0f; }
+  constexpr bool any() const { return counts_tokens() || n_counts > 0; }
+  constexpr bool counts_tokens() const { return repetition != 1.0f || presence != 0.0f || frequency != 0.0f; }      // else it may list biases
 };
 
-// A positive logit of a recent token is divided by the repetition penalty, another multiplied; then presence and frequency are taken off one that was generated.
+// After its bias a positive logit of a recent token is divided by the repetition penalty, another multiplied; then presence and frequency are taken off one that was generated.
 float penalised(float logit, const Penalties& penalties, bool is_recent, int n_generated);
 
 // How a token is drawn from a row of logits after its penalties: of the top_k largest (0: all), weighing exp((logit - largest) * sharpness), those likeliest that reach top_p of the

@@ -64,7 +64,7 @@ SchedulerLimits scheduler_limits(const EngineOptions& options, const Model& mode
           .slice_tokens = can_slice(options) ? SlicedPrefill::kTokens : 0, .n_blocks = int(model.blocks.size())};
 }
 
-// Tokens that a step's penalties count: 2 MiB on their way to the device, beside weights and KV by the gigabyte. Where there are more, the host applies the penalties.
+// Tokens that a step's penalties count, or that are biased: 3 MiB on their way to the device, beside weights and KV by the gigabyte. Where there are more, the host applies them.
 constexpr int64_t kMostCounts = 1 << 18;
 
 bool may_run_ahead(const EngineOptions& options, const Backend& device) { return options.run_ahead.value_or(device.works_alone()) && !options.profile; }

@@ -74,10 +74,10 @@ void Engine::State::look_at_row(Sequence& sequence, const Step& step, int positi
   sequence.prompt_logprobs.push_back(score_of(logits, sequence.tokens[position + 1], sequence.n_prompt_logprobs));
 }
 
-// Whether its row need not come to the host: nothing changes its logits but masks and penalties, and nobody wants to see them.
+// Whether its row need not come to the host: nothing changes its logits but masks, biases and penalties, and nobody wants to see them.
 bool Engine::State::needs_no_host(const Sequence& sequence) const {
   const SamplingParams& p = sequence.params;
-  return !sequence.wants_its_logits && p.n_logprobs <= std::min(TopLogits::kMost, model->n_vocab) && p.logit_bias.empty() && p.dry_multiplier == 0.0f;
+  return !sequence.wants_its_logits && p.n_logprobs <= std::min(TopLogits::kMost, model->n_vocab) && p.dry_multiplier == 0.0f;
 }
 
 // Whether some tokens may not come next.
@@ -85,10 +85,10 @@ bool Engine::State::is_masked(const Sequence& sequence) const { return sequence.
 
 bool Engine::State::takes_the_largest(const Sequence& sequence) const { return sequence.params.greedy() && needs_no_host(sequence); }
 
-// Whether what the device says of its row is its next token: after its penalties, if it has any, the largest or one that the step told it to draw.
+// Whether what the device says of its row is its next token: after its biases and penalties, if it has any, the largest or one that the step told it to draw.
 bool Engine::State::is_chosen_by_device(const Sequence& sequence, const Step& step, int logit_row) const {
   const Draw& draw = step.draw_of()[logit_row];
-  const bool is_penalised = !sequence.params.penalties().any() || draw.penalties.any();
+  const bool is_penalised = !sequence.params.changes_logits() || draw.penalties.any();
   return peaks && !sequence.wants_its_logits && is_penalised && draw.n_logprobs == sequence.params.n_logprobs && bool(draw.masked) == is_masked(sequence) && (draw.any() || takes_the_largest(sequence));
 }
 

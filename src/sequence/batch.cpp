@@ -45,13 +45,15 @@ void fill_step(Step& step, std::span<const Grant> grants, int page_size, const R
 std::optional<Penalties> add_penalties(Step& step, Sequence& sequence, int n_known) {
   CHECK(n_known == sequence.n_known() || n_known == sequence.n_known() + 1);
   Penalties penalties = sequence.params.penalties();
-  if (!penalties.any()) return penalties;
+  if (!sequence.params.changes_logits()) return penalties;
+  const bool counts_tokens = penalties.counts_tokens();
   const int last_n = penalties.repetition == 1.0f ? 0 : sequence.params.penalty_last_n;
-  const std::span<const TokenCount> counts = sequence.counts.follow(sequence.tokens, sequence.n_prompt, last_n < 0 ? 0 : std::max(0, n_known - last_n));
+  const std::span<const TokenCount> counts = sequence.counts.follow(counts_tokens ? std::span<const int32_t>(sequence.tokens) : std::span<const int32_t>{}, sequence.n_prompt,
+                                                                    counts_tokens && last_n >= 0 ? std::max(0, n_known - last_n) : 0, sequence.params.logit_bias);
   if (step.n_counts() + int(counts.size()) > step.limits().max_counts) return std::nullopt;
   penalties.n_counts = int(counts.size());
   penalties.first_count = step.add_counts(counts);
-  penalties.counts_own = n_known > sequence.n_known();
+  penalties.counts_own = counts_tokens && n_known > sequence.n_known();
   return penalties;
 }
 

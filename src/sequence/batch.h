@@ -21,7 +21,7 @@ using RopeRow = std::function<void(Step& step, int row, int rope_class)>;
 // Which rows ask for logits the sequence says: its last known token's, those that score its prompt, or all.
 void fill_step(Step& step, std::span<const Grant> grants, int page_size, const RopeRow& rope_row);
 
-// The penalties of a row behind which the sequence has n_known tokens, one more at most than it knows itself: that is the row's own. What they count is added to the step.
+// The penalties and biases of a row behind which the sequence has n_known tokens, one more at most than it knows itself: that is the row's own. What they count, or change, is added to the step.
 // Nothing: it has no room for that.
 std::optional<Penalties> add_penalties(Step& step, Sequence& sequence, int n_known);
 

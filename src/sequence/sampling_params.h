@@ -39,6 +39,7 @@ struct SamplingParams {
 
   bool greedy() const { return temperature <= 0.0f || (top_k == 1 && mirostat == 0); }
   Penalties penalties() const;               // without the tokens they count
+  bool changes_logits() const { return !logit_bias.empty() || penalties().any(); }      // in a way that a device can, too (step.h)
   void validate() const;                     // throws Error naming the field, the value and the allowed range
 };
 

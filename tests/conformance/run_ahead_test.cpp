@@ -33,6 +33,7 @@ Penalties penalties_of(Step& step, size_t i, int r, int32_t own) {
     TokenCount& count = counts.emplace_back(TokenCount{.token = t});
     count.is_recent = t % 2 == 0 || t == own;
     count.n_generated = uint32_t(t % 5 + (t == own));
+    count.bias = t % 7 ? 0.0f : t % 2 ? 1.25f : -INFINITY;
     is_listed |= t == own;
   }
   if (!is_listed) counts.push_back({.token = own, .is_recent = 1, .n_generated = 1});

@@ -1,4 +1,4 @@
-// The kernels that choose a step's tokens (penalties, the largest logit, draws) and score them, run on the host: they choose what the sampler does, and leave rows as they were.
+// The kernels that choose a step's tokens (penalties and biases, the largest logit, draws) and score them, run on the host: they choose what the sampler does, and leave rows as they were.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -120,6 +120,9 @@ TEST(Choosing, IsAsTheSamplerDoesIt) {
       {.temperature = 1, .repetition_penalty = 1.3f},
       {.temperature = 1, .top_p = 0.9f, .presence_penalty = 0.5f, .frequency_penalty = 0.3f},
       {.temperature = 0, .repetition_penalty = 1.2f, .presence_penalty = -0.5f},
+      {.temperature = 0, .logit_bias = {{0, 3.0f}, {17, 2.0f}, {199, -INFINITY}}},
+      {.temperature = 1, .top_k = 40, .repetition_penalty = 1.3f, .logit_bias = {{1, -100.0f}, {2, 100.0f}, {199, 4.0f}}},
+      {.temperature = 1, .logit_bias = {{3, 5.0f}, {4, 5.0f}, {5, -INFINITY}}},
   };
   int n_open = 0, n_rows = 0;
   for (const auto& [n_vocab, n_rounds] : {std::pair{200, 6}, {2048, 4}, {5003, 4}, {151'936, 1}})

@@ -1,4 +1,4 @@
-// Penalties on the device that chooses: the token, and the logits it is chosen from, are the sampler's, bit for bit; and the row is left as the model made it.
+// Penalties and biases on the device that chooses: the token, and the logits it is chosen from, are the sampler's, bit for bit; and the row is left as the model made it.
 #include "conformance/conformance.h"
 #include "cuda/cuda_backend.h"
 #include "sample/sampler.h"
@@ -24,6 +24,9 @@ std::vector<Sequence> random_sequences(Rng& rng, const Matrix& logits, int round
                 .frequency_penalty = some({0.0f, 0.37f}), .penalty_last_n = int(some({-1, 0, 1, 12})), .n_logprobs = int(some({-1, 0, 6}))};
     if (r == 0) s.params = {.temperature = 0};                               // one without any
     if (r == 1) s.params.repetition_penalty = 1.3f, s.params.penalty_last_n = -1;
+    if (r >= 4)                                                              // of tokens with penalties, of others, of what would be chosen; the last row has nothing else
+      for (int i = 0; i < 30; ++i) s.params.logit_bias[i % 3 ? likely[rng() % likely.size()].token : i % 2 ? s.tokens[rng() % s.tokens.size()] : int32_t(rng() % uint64_t(logits.cols))] = some({1.5f, -0.7f, 100.0f / float(1 + i), -INFINITY});
+    if (r == kRows - 1) s.params.repetition_penalty = 1.0f, s.params.presence_penalty = s.params.frequency_penalty = 0.0f;
     s.seed = 10 * uint64_t(round) + uint64_t(r);
   }
   return sequences;
@@ -143,6 +146,12 @@ TEST(Penalties, AreTheHostsWhereAStepHasNoRoomForTheirCounts) {
   EXPECT_TRUE(add_penalties(step, few, 4));
   EXPECT_FALSE(add_penalties(step, many, 4));
   EXPECT_EQ(step.n_counts(), 3);
+  many.params.repetition_penalty = 1.0f;
+  many.params.logit_bias = {{1, 1.0f}, {2, 1.0f}, {3, -INFINITY}};
+  EXPECT_FALSE(add_penalties(step, many, 4)) << "nor for biases";
+  EXPECT_EQ(step.n_counts(), 3);
+  many.counts = {}, many.params.logit_bias.clear();
+  many.params.repetition_penalty = 1.2f;
   many.params.penalty_last_n = 2;
   const auto penalties = add_penalties(step, many, 4);
   ASSERT_TRUE(penalties);

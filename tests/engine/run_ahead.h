@@ -100,12 +100,18 @@ inline void penalise(SamplingParams& p, size_t which) {
   if (which == 5) p.penalty_last_n = 5, p.presence_penalty = -0.4f;
 }
 
-// Requests with and without penalties, greedy and sampled.
+// Some tokens likelier, some less so, some not at all.
+inline void bias(SamplingParams& p, int n_vocab) {
+  for (int token = 0; token < n_vocab; token += 3) p.logit_bias[token] = token % 2 ? 2.5f : token % 4 ? -1.0f : -INFINITY;
+}
+
+// Requests with and without penalties and biases, greedy and sampled.
 inline std::vector<Request> with_penalties(std::mt19937& random, int n_vocab) {
   std::vector<Request> requests;
   for (size_t i = 0; i < 12; ++i) {
     SamplingParams& p = requests.emplace_back(greedy(text_of(random, 3 + 4 * int(i), n_vocab), 36 + int(i))).params;
     penalise(p, i / 2);
+    if (i == 0 || i == 5 || i == 8) bias(p, n_vocab);
     if (i % 2) p.temperature = 0.7f, p.top_k = 50, p.top_p = 0.95f, p.seed = i;
   }
   return requests;

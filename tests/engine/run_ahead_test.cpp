@@ -104,7 +104,7 @@ TEST_P(RunAhead, WhoSamplesOrWantsProbabilitiesIsServedAsEver) {
   std::vector<Request> requests;
   for (int i = 0; i < 5; ++i) requests.push_back(greedy(text_of(random, 12), 10 + 5 * i));
   requests[0].params.temperature = 0.8f, requests[0].params.seed = 5, requests[0].params.typical_p = 0.9f;
-  requests[1].params.logit_bias = {{5, 1.0f}};
+  requests[1].params.dry_multiplier = 0.8f;
   requests[2].n_prompt_logprobs = 1;
   BothWays both = expect_the_same(model.checkpoint(), options(), at_once(requests), "mixed");
   EXPECT_GT(both.ahead_stats.n_ahead, 0) << "those that are left are served ahead";
@@ -241,10 +241,23 @@ TEST_P(RunAhead, PenaltiesOnTheDeviceThatChooses) {
     EXPECT_GE(alone.ahead_stats.n_ahead, requests[i].params.max_tokens - 2) << "request " << i;
     EXPECT_EQ(alone.ahead.tokens.at(1), both.ahead.tokens.at(i + 1)) << "request " << i;
     Request without = requests[i];
-    without.params.repetition_penalty = 1.0f, without.params.presence_penalty = without.params.frequency_penalty = 0.0f;
+    without.params.repetition_penalty = 1.0f, without.params.presence_penalty = without.params.frequency_penalty = 0.0f, without.params.logit_bias.clear();
     Engine engine(model.checkpoint(), options());
-    EXPECT_EQ(serve(engine, at_once({without})).tokens.at(1) != alone.ahead.tokens.at(1), requests[i].params.penalties().any()) << "request " << i;
+    EXPECT_EQ(serve(engine, at_once({without})).tokens.at(1) != alone.ahead.tokens.at(1), requests[i].params.changes_logits()) << "request " << i;
   }
+}
+
+TEST_P(RunAhead, WhoBansAllTokensFailsAlone) {
+  const TinyModel model;
+  std::mt19937 random(4);
+  std::vector<Request> requests = {greedy(text_of(random, 9), 20), greedy(text_of(random, 9), 20), greedy(text_of(random, 7), 20)};
+  for (int token = 0; token < TinyModel::kVocab; ++token)
+    for (const size_t i : {0, 2}) requests[i].params.logit_bias[token] = -INFINITY;
+  requests[2].params.temperature = 1.0f;
+  const BothWays both = expect_the_same(model.checkpoint(), options(), at_once(requests), "all banned");
+  EXPECT_EQ(both.ahead.finish.at(1), FinishReason::error);
+  EXPECT_EQ(both.ahead.finish.at(2), FinishReason::length);
+  EXPECT_EQ(both.ahead.finish.at(3), FinishReason::error);
 }
 
 TEST_P(RunAhead, WhatIsKeptOfAnswersServesTheNextTurn) {

@@ -3,13 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <random>
+#include <tuple>
 
 namespace ridge {
 namespace {
 
-using Counted = std::map<int32_t, std::pair<int, bool>>;       // by token: times it was generated, whether it is recent
+using Counted = std::map<int32_t, std::tuple<int, bool, float>>;       // by token: times it was generated, whether it is recent, its bias
 
 TEST(TokenCounts, AreTheSameStepByStepAsAllAtOnce) {
   std::mt19937 random(1);
@@ -18,17 +20,20 @@ TEST(TokenCounts, AreTheSameStepByStepAsAllAtOnce) {
     std::vector<int32_t> tokens;
     for (int i = 0; i < 120; ++i) tokens.push_back(int32_t(random() % uint32_t(n_vocab)));
     TokenCounts counts;
+    TokenCounts::Biases biases;
+    for (int i = 0; i < run % 4; ++i) biases[int32_t(random() % uint32_t(n_vocab))] = i == 1 ? -INFINITY : float(1 + run);
     for (int n = n_prompt, unknown = 0; n < int(tokens.size()); n += int(random() % 3), unknown = int(random() % 2)) {
       if (random() % 30 == 0) n = n_prompt + int(random() % uint32_t(n - n_prompt + 1));       // back
       const int first_recent = window < 0 ? 0 : std::max(0, n + unknown - window);
       Counted expected, got;
+      for (const auto& [token, bias] : biases) expected[token] = {0, false, bias};
       for (int i = 0; i < n; ++i) {
         if (i < n_prompt && i < first_recent) continue;
-        auto& [n_generated, is_recent] = expected[tokens[size_t(i)]];
+        auto& [n_generated, is_recent, bias] = expected[tokens[size_t(i)]];
         n_generated += i >= n_prompt, is_recent |= i >= first_recent;
       }
-      const auto list = counts.follow(std::span(tokens).first(size_t(n)), n_prompt, first_recent);
-      for (const TokenCount& count : list) got[count.token] = {int(count.n_generated), bool(count.is_recent)};
+      const auto list = counts.follow(std::span(tokens).first(size_t(n)), n_prompt, first_recent, biases);
+      for (const TokenCount& count : list) got[count.token] = {int(count.n_generated), bool(count.is_recent), count.bias};
       EXPECT_EQ(got.size(), list.size()) << "a token is listed twice";
       ASSERT_EQ(got, expected) << "run " << run << ", " << n << " tokens, recent from " << first_recent << " on";
     }

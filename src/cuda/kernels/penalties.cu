@@ -10,7 +10,8 @@ namespace {
 constexpr int kThreads = 512;
 
 // As ridge::penalised does it: nothing is fused, so that the bits are the host's.
-__device__ float after_penalties(float x, const Penalties& p, bool is_recent, int n_generated) {
+__device__ float after_penalties(float x, const Penalties& p, float bias, bool is_recent, int n_generated) {
+  if (bias != 0.0f) x = __fadd_rn(x, bias);
   if (is_recent) x = x > 0.0f ? __fdiv_rn(x, p.repetition) : __fmul_rn(x, p.repetition);
   if (n_generated > 0) x = __fsub_rn(x, __fadd_rn(p.presence, __fmul_rn(p.frequency, __int2float_rn(n_generated))));
   return x;
@@ -23,12 +24,12 @@ __global__ void __launch_bounds__(kThreads) penalties_kernel(Tensor rows, const 
   const Penalties p = to.draws[row].penalties;
   if (!p.any()) return;
   float* const x = reinterpret_cast<float*>(rows.data + row * rows.stride);
-  const auto change = [&](int token, float* was, bool is_recent, int n_generated) {
+  const auto change = [&](int token, float* was, float bias, bool is_recent, int n_generated) {
     if constexpr (kBack) {
       x[token] = __ldcg(was);
     } else {
       const float logit = *was = __ldcg(x + token);
-      x[token] = after_penalties(logit, p, is_recent, n_generated);
+      x[token] = after_penalties(logit, p, bias, is_recent, n_generated);
     }
   };
   const int own = p.counts_own ? named_token(tokens[logit_rows[row]], to) : -1;
@@ -36,11 +37,11 @@ __global__ void __launch_bounds__(kThreads) penalties_kernel(Tensor rows, const 
   for (int i = p.first_count + int(threadIdx.x); i < p.first_count + p.n_counts; i += kThreads) {
     const TokenCount count = to.counts[i];
     const bool is_own = count.token == own;
-    change(count.token, to.unpenalised + to.rows + i, count.is_recent || is_own, int(count.n_generated) + is_own);
+    change(count.token, to.unpenalised + to.rows + i, count.bias, count.is_recent || is_own, int(count.n_generated) + is_own);
     is_listed |= is_own;
   }
   if (__syncthreads_or(is_listed) || own < 0 || threadIdx.x > 0) return;
-  change(own, to.unpenalised + row, true, 1);
+  change(own, to.unpenalised + row, 0.0f, true, 1);
 }
 
 template <bool kBack>
