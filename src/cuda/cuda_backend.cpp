@@ -10,9 +10,9 @@
 
 #include "backend/op_place.h"
 #include "base/check.h"
-#include "cuda/kernels/flash.h"
-#include "cuda/kernels/gemm.h"
+#include "cuda/kernels/attention/flash.h"
 #include "cuda/kernels/kernels.h"
+#include "cuda/kernels/matmul/gemm.h"
 #include "cuda/lib/device.h"
 #include "cuda/lowering.h"
 #include "cuda/phases.h"

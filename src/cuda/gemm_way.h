@@ -1,4 +1,4 @@
-// How the matmul for many tokens goes (kernels/gemm.cu): by blocks of 64, 128, 184 or 192 tokens, with all chains of their rows' inputs or with one at a time. All give the same bits.
+// How the matmul for many tokens goes (kernels/matmul/gemm.cu): by blocks of 64, 128, 184 or 192 tokens, with all chains of their rows' inputs or with one at a time. All give the same bits.
 #pragma once
 
 namespace ridge::cuda {

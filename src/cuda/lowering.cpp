@@ -6,8 +6,8 @@
 
 #include "backend/op_reads.h"
 #include "base/check.h"
+#include "cuda/kernels/matmul/gemm.h"
 #include "cuda/phases.h"
-#include "cuda/kernels/gemm.h"
 
 namespace ridge::cuda {
 namespace {

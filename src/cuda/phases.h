@@ -1,4 +1,4 @@
-// Matmuls of one token that follow each other, each over what the one before has made, are the phases of one kernel (kernels/few_tokens.cu): a layer's o, gate and up, down, and the next
+// Matmuls of one token that follow each other, each over what the one before has made, are the phases of one kernel (kernels/matmul/few_tokens.cu): a layer's o, gate and up, down, and the next
 // layer's q, k and v. Where one kernel ends and the next begins all of memory waits for 2 us and more; between phases the next weights are on their way, and a result reaches whoever
 // needs it number by number, through a relay (lib/relay.h). So blocks of a kernel wait for each other, which they may: a device places all blocks of a kernel before those of a later one, on any
 // stream. With CUDA_LAUNCH_BLOCKING=1 every kernel has one phase, since every op is waited for.

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "cuda/kernels/flash.h"
+#include "cuda/kernels/attention/flash.h"
 #include "emulated/matmul.h"
 #include "formats/kv_fp8.h"
 

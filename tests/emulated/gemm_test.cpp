@@ -4,9 +4,9 @@
 #include <cmath>
 #include <utility>
 
-#include "emulated/matmul.h"
 #include "cuda/lib/activation.h"
 #include "cuda/lib/units.h"
+#include "emulated/matmul.h"
 
 namespace ridge::cuda {
 namespace {

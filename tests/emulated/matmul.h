@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/float_types.h"
-#include "cuda/kernels/gemm.h"
 #include "cuda/kernels/kernels.h"
+#include "cuda/kernels/matmul/gemm.h"
 #include "cuda/repack.h"
 #include "formats/format.h"
 

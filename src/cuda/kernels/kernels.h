@@ -49,10 +49,10 @@ struct Launch {
   int max_context;                           // of the step's sequences, rounded up to a power of two, so that a captured graph stays valid while they grow
   float* attention_scratch;                  // partial results of split attention
   int64_t attention_scratch_bytes;
-  float* tile_relays;                        // the same of kTileRelayBytes, in which they come to blocks that wait for them (lib/fold.h); null: none
+  float* tile_relays;                        // the same of kTileRelayBytes, in which they come to blocks that wait for them (kernels/attention/fold.h); null: none
   std::byte* matmul_scratch;                 // activations in bf16 for many tokens
   int64_t matmul_scratch_bytes;
-  float4* chain_sums;                        // of matmuls of many tokens that take one chain at a time (kernels/gemm.cu); null before sm_90
+  float4* chain_sums;                        // of matmuls of many tokens that take one chain at a time (kernels/matmul/gemm.cu); null before sm_90
   std::byte* activated;                      // activated rows in bf16 between two matmuls: as rows for few tokens, as tiles for many
   int64_t activated_bytes;
   std::byte* scaled;                         // rows without their norm's factor, as the matmul of several tokens takes them (lib/lanes.h)
@@ -64,7 +64,7 @@ struct Launch {
   int compute_capability;                    // 90: sm_90
   bool even;                                 // the step's contexts are half as long as the longest, on average, or longer
   bool single_rows;                          // every sequence has one row in this step, that of its number
-  int n_few_rows;                            // at least the rows of sequences with few rows in this step (kernels/flash.h); all rows, or a power of two
+  int n_few_rows;                            // at least the rows of sequences with few rows in this step (cuda/kernels/attention/flash.h); all rows, or a power of two
   GemmWay gemm_way;
   Mark mark;                                 // left by kernels that put K and V into pages: once a layer
 };

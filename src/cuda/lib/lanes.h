@@ -1,4 +1,4 @@
-// The input of a matmul for several tokens (kernels/several_tokens.cu): bf16, [unit][token] 128 bytes, in the order and swizzled as lib/tiles.h says, for wgmma; or, for kernels/matmul.cu, in the order in which
+// The input of a matmul for several tokens (kernels/matmul/several_tokens.cu): bf16, [unit][token] 128 bytes, in the order and swizzled as lib/tiles.h says, for wgmma; or, for kernels/matmul/matmul.cu, in the order in which
 // lanes take it, [unit][group of 8 tokens][half of a lane's 16 inputs][lane] 16 bytes. Whoever makes the input may write it here at once, where it is whole units; tokens that pad the last group may hold anything, since no other token sees them.
 #pragma once
 #include <cuda_bf16.h>
