@@ -249,7 +249,7 @@ TEST_F(Grammar, RandomSchemasAreRefusedOrKept) {
   std::mt19937 random(11);
   const auto pick = [&](auto&& list) -> decltype(auto) { return list[random() % std::size(list)]; };
   const std::vector<Json> values = {0, 1, -1, 2.5, 1e9, -1e300, "", "a", "^a+$", "(", "date", true, false, nullptr, Json::array(), Json::object(), Json::array({1, "x"}), "string", "object", "#", "#/$defs/x", Json::array({"a"})};
-  static constexpr const char* kKeys[] = {"type", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "multipleOf", "minLength", "maxLength", "pattern", "format", "items", "prefixItems", "minItems", "maxItems", "uniqueItems",
+  const std::vector<const char*> keys = {"type", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "multipleOf", "minLength", "maxLength", "pattern", "format", "items", "prefixItems", "minItems", "maxItems", "uniqueItems",
       "contains", "properties", "required", "additionalProperties", "patternProperties", "propertyNames", "minProperties", "maxProperties", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref", "dependentRequired"};
   const auto mutate = [&](auto&& self, Json& json, int depth) -> void {
     if (json.is_structured() && !json.empty() && depth < 6 && random() % 3 != 0) {
@@ -259,7 +259,7 @@ TEST_F(Grammar, RandomSchemasAreRefusedOrKept) {
     }
     switch (random() % 4) {
       case 0: json = pick(values); break;
-      case 1: if (json.is_object()) json[pick(kKeys)] = pick(values); else json = Json{{pick(kKeys), pick(values)}}; break;
+      case 1: if (json.is_object()) json[pick(keys)] = pick(values); else json = Json{{pick(keys), pick(values)}}; break;
       case 2: json = pick(seeds)["schema"]; break;
       default: if (json.is_structured() && !json.empty()) json.erase(json.begin()); else json = pick(values);
     }
