@@ -1,6 +1,6 @@
 // The CUDA matmuls at the shapes of a real model: bandwidth and arithmetic rate against the limits of the same run, and the error against a plain computation of
-// the same rounded numbers. Weights rotate through more memory than the cache holds. "only read" is a kernel that reads as many bytes and does nothing with them, launched alike. "layer" is all
-// that a layer has but its attention, as a model runs it: norms, seven weights in four matmuls, activation and sums, each over what the one before has made; o takes q.
+// the same rounded numbers. Weights rotate through more memory than the cache holds. "only read" is a kernel that reads as many bytes and does nothing with them, launched alike; "input, results" one that has
+// a token's input from the kernel before, too, and stores as many results: the floor of a matmul that waits for another. "layer" is all that a layer has but its attention, as a model runs it: norms, seven weights in four matmuls, activation and sums, each over what the one before has made; o takes q.
 //   bench_cuda [tokens...] [formats...] [weights...] [way=64|64c|128|128c|184|192|192c...]      names leave out the others; way: matmuls of many tokens so (cuda/gemm_way.h)
 #include <algorithm>
 #include <array>
@@ -117,7 +117,13 @@ void run_shape(FormatId id, const Shape& shape, const std::vector<int>& token_co
     stored.push_back({.name = shape.name, .format = id, .rows = rows, .cols = shape.cols, .codes = view(codes.back().data(), id, rows, shape.cols)});
     bytes += row_bytes(id, shape.cols) * rows, n_rows += rows;
   }
-  if (const double seconds = way.tokens == 0 ? measure_cuda_read_in_turn(bytes) : 0; seconds > 0) print_row(id, (std::string(shape.name) + ", only read").c_str(), 0, seconds, double(bytes), 0, bandwidth, "-");
+  const auto print_floor = [&](const char* what, double seconds) {
+    if (seconds > 0) print_row(id, (std::string(shape.name) + what).c_str(), 0, seconds, double(bytes), 0, bandwidth, "-");
+  };
+  if (way.tokens == 0) {
+    print_floor(", only read", measure_cuda_read_in_turn(bytes));
+    print_floor(", input, results", measure_cuda_read_in_turn(bytes, 2 * shape.cols, 4 * n_rows));
+  }
   auto backend = make_cuda_backend({.gemm_way = way});
   const int n_layers = int(std::clamp<int64_t>((int64_t{400} << 20) / bytes + 1, 2, 64));
   std::vector<std::array<Weight, 3>> layers(n_layers);

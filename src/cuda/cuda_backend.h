@@ -26,7 +26,8 @@ void cuda_copy(std::byte* to, const std::byte* from, int64_t n_bytes);
 
 // Bytes per second that the device reads from its memory, best of a few sweeps over a buffer far larger than its cache.
 double measure_cuda_read_bandwidth();
-// Seconds that a kernel takes which reads so many bytes and does nothing with them, one after the other in a graph; 0 before sm_90.
-double measure_cuda_read_in_turn(int64_t n_bytes);
+// Seconds that a kernel takes which reads so many bytes and does nothing with them, one after the other in a graph; 0 before sm_90. With an input of some bytes (24 KB at most), which every
+// multiprocessor fetches when the kernel before has stored it, and with results.
+double measure_cuda_read_in_turn(int64_t n_bytes, int64_t n_input_bytes = 0, int64_t n_result_bytes = 0);
 
 }  // namespace ridge

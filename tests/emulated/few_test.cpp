@@ -1,4 +1,4 @@
-// The matmuls for few tokens, run on the host: alone and as phases of one kernel they give the bits of the matmul for many.
+// The matmuls for few tokens, run on the host: alone and as phases of one kernel they give the bits of the matmul for many. And the kernel that only reads as they do.
 #include <gtest/gtest.h>
 
 #include "cuda/phases.h"
@@ -61,6 +61,20 @@ TEST(Few, PhasesGiveTheBitsOfOneByOne) {
   }
   expect_rows(streams[1], streams[0], "the residual stream");
   expect_rows(results[1], results[0], "q");
+}
+
+TEST(ReadInTurn, PassesItsInputOn) {
+  std::mt19937 rng(3);
+  Machine machine;
+  const Aligned data((int64_t{11} << 14) + 5);                                 // the last slot is not whole, and not read
+  for (const int n_at_once : {1, 2, 5, 12})
+    for (const int64_t n : {16, 1040, kMostInputInTurn}) {
+      const Aligned input(n), results(4 * 3000);
+      for (int64_t i = 0; i < n / 4; ++i) reinterpret_cast<uint32_t*>(input.at)[i] = rng();
+      read_in_turn(data.at, data.n, n_at_once, {input.at, size_t(input.n)}, {results.at, size_t(results.n)}, machine.launch);
+      for (int64_t i = 0; i < 3000; ++i) ASSERT_EQ(reinterpret_cast<uint32_t*>(results.at)[i], reinterpret_cast<uint32_t*>(input.at)[i % (n / 4)]) << n_at_once << " slots, " << n << " bytes, word " << i;
+    }
+  read_in_turn(data.at, data.n, 5, {}, {}, machine.launch);
 }
 
 }  // namespace

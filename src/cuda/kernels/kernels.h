@@ -150,7 +150,9 @@ int64_t attention_scratch_needed(const PagedAttention& op, const Launch& launch)
 
 // Reads a buffer once, at full width: the bandwidth that the other kernels are compared with.
 void read_all(const void* data, int64_t n_bytes);
-// Reads a buffer as a matmul of few tokens would its weights (sm_90), n_at_once (12 at most) times 16 KB at once a multiprocessor, and does nothing with it: the least that such a matmul takes.
-void read_in_turn(const std::byte* data, int64_t n_bytes, int n_at_once, const Launch& launch);
+// Reads a buffer as a matmul of few tokens would its weights (sm_90), n_at_once (12 at most) times 16 KB at once a multiprocessor, and does nothing with it: the least that such a matmul takes. With an
+// input (kMostInputInTurn bytes at most), that comes to every multiprocessor, too, when the kernel before has ended; its words, over and over, are the results.
+constexpr int kMostInputInTurn = 24 << 10;
+void read_in_turn(const std::byte* data, int64_t n_bytes, int n_at_once, std::span<const std::byte> input, std::span<std::byte> results, const Launch& launch);
 
 }  // namespace ridge::cuda
