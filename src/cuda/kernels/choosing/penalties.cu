@@ -1,4 +1,4 @@
-// Penalties on rows of logits (backend/step.h), in place, before tokens are chosen from them; and the same rows as they were, afterwards, for whoever looks at them. A block
+// Penalties and biases on rows of logits (backend/step.h), in place, before tokens are chosen from them; and the same rows as they were, afterwards, for whoever looks at them. A block
 // takes a row's list: tokens are in it once, so its threads never meet. The row's own token, which the step before may have chosen, is found in the list or counts as new.
 #include "cuda/kernels/choosing/chosen.h"
 #include "cuda/kernels/kernels.h"
