@@ -27,7 +27,7 @@ function(ridge_library folder)
   endif()
 endfunction()
 
-# Another level may be given: -Og takes the compiler four fifths of -O1, or two thirds where Boost, CLI11 or JSON are most of what it compiles.
+# Another level may be given: -Og takes the compiler 0.72 to 0.84 of -O1's time where it is used (docs/benchmarks.md).
 function(ridge_unhurried target)
   set(level -O1 ${ARGN})
   list(POP_BACK level level)
